@@ -1,18 +1,24 @@
-"""Bench: what each stage of a rule costs above a firing without stages."""
+"""Bench: what each stage of a rule costs, and what new episodes cost above old ones."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 import shutil
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import orjson
 
-from tests.bench.databases import Workshop
-from tests.bench.measuring import Cost, Table, at_most, run
-from tests.support.builders import START
+from slumberd.consolidation.firing import FireRequest
+from slumberd.model.episode import Episode
+from slumberd.model.stages import Decay, Dedup
+from slumberd.storage.sqlite.stage_file import StageFile
+from tests.bench.databases import USERS, Workshop
+from tests.bench.measuring import Cost, Line, Table, at_most, run, timed_async
+from tests.support.builders import START, episode, rule
+from tests.support.open_stores import open_stores
 
 SECTION = "stages"
 
@@ -25,6 +31,9 @@ STAGES: dict[str, dict[str, Any]] = {
     "importance": {"importance": {"below": 0.6}},
     "summarise": {"summarise": {"when_more_than": 20}},
 }
+NEW = 1_000
+"""New episodes of a night."""
+
 WORDS = [f"word{number:x}" for number in range(3_000)]
 
 
@@ -41,6 +50,67 @@ def measure(table: Table, shop: Workshop) -> None:
         unique = [_fire_unique(shop, method) for _ in range(shop.times)]
         name = f"`dedup` by `{method}` of {2 * shop.small:,} unique episodes"
         table.seconds(SECTION, name, unique, at_most(seconds))
+    _measure_new(table, shop)
+
+
+def _measure_new(table: Table, shop: Workshop) -> None:
+    """Fire a rule with `dedup` and `decay` that has seen all episodes but a few new ones."""
+    counts = (shop.small, 4 * shop.small, shop.middle, shop.large)
+    found = {count: asyncio.run(_fire_new(shop, count)) for count in counts}
+    for count, (one, many) in found.items():
+        name = f"processor time of one new episode above {count:,}"
+        table.add(Line(SECTION, name, "ms", [1_000 * time for time in one], bound=at_most(50)))
+        bound = at_most(10) if count == shop.large else None
+        name = f"... of {NEW:,} new episodes"
+        table.add(Line(SECTION, name, "s", [many], bound=bound))
+    first, last = found[shop.small], found[shop.large]
+    name = f"one new episode above {shop.large:,}, to one above {shop.small:,}"
+    table.ratio(SECTION, name, (last[0], first[0]), at_most(1.3))
+
+
+async def _fire_new(shop: Workshop, count: int) -> tuple[list[float], float]:
+    """Return the processor seconds of firings with one new episode, and of one with many."""
+    folder = shop.folder / "new-episodes"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(shop.consolidated(count), folder)
+    nightly = rule(
+        "nightly",
+        start="now",
+        stages=(Dedup(), Decay(half_life=31_622_400.0, threshold=0.5)),
+        then_emits=[],
+    )
+    async with open_stores(folder) as home:
+        home.consolidator.note_stages_in(StageFile(folder / "stages.db", "bench"))
+        for day in range(2):  # the second firing looks at what the first has marked
+            await home.consolidator.fire(FireRequest(nightly, "cron", _day(day)))
+        one: list[float] = []
+        for number in range(shop.times):
+            await home.put(*_new_episodes(number, 1))
+            request = FireRequest(nightly, "cron", _day(2 + number))
+            one.append((await timed_async(home.consolidator.fire(request))).processor)
+        await home.put(*_new_episodes(shop.times, NEW))
+        request = FireRequest(nightly, "cron", _day(2 + shop.times))
+        many = await timed_async(home.consolidator.fire(request))
+    shutil.rmtree(folder)
+    return one, many.processor
+
+
+def _day(number: int) -> datetime:
+    return START + timedelta(days=1 + number)
+
+
+def _new_episodes(first: int, count: int) -> list[Episode]:
+    chance = random.Random(first)
+    return [
+        episode(
+            f"new-{first}-{number}",
+            content=" ".join(chance.choices(WORDS, k=12)),
+            timestamp=_day(0),
+            user=f"user-{chance.randrange(USERS)}",
+            agent="agent",
+        )
+        for number in range(count)
+    ]
 
 
 def _walls(costs: list[Cost]) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant
 from slumberd.model.errors import FilterError, LogRestoredError, SkippedEpisodesError, StoppedError
 from slumberd.model.extraction import RecordedSummary
 from slumberd.model.fact import Fact, FactPattern, matcher, place_after
+from slumberd.model.feed import EpisodeChanges, FeedPlace, LedgerChanges, LedgerPlace
 from slumberd.model.firing import (
     START,
     Counts,
@@ -179,6 +181,13 @@ class FakeEpisodeLog:
         found = [version for id, version in self._newest().items() if id in eids]
         return sorted((version for version in found if version.seq <= upto), key=_seq)
 
+    async def changed_ids(self, place: FeedPlace | None) -> EpisodeChanges:
+        self._record("changed_ids")
+        last = self.versions[-1] if self.versions else None
+        now = FeedPlace(START if last is None else Position(last.seq, last.id), 0)
+        after = now.position.seq if place is None else place.position.seq
+        return EpisodeChanges(now, {one.id: one.seq for one in self.versions if one.seq > after})
+
     async def ids_by_owner(self, rule: ConsolidationRule) -> dict[tuple[str, str], list[str]]:
         self._record("ids_by_owner")
         self._refuse_filter(rule)
@@ -318,6 +327,11 @@ class FakeLedger:
         ]
         entries = [entry for fact in facts for entry in fact.lineage]
         return {eid for entry in entries for eid in entry["source_episode_ids"]} & {*eids}
+
+    async def stage_changes(self, place: LedgerPlace | None) -> LedgerChanges:
+        self._record("stage_changes")
+        del place  # the fake has no facts of stages
+        return LedgerChanges(LedgerPlace(len(self.records), b""), 0)
 
     async def retracted_by_people(self, channel: str) -> set[str]:
         self._record("retracted_by_people")
@@ -567,9 +581,11 @@ class FakeDeltaLog:
         batches: The outcomes of the ``firing.completed`` lines.
         misspellings: What the ``metadata.misspelled`` lines report.
         heads: What the ``ledger.checkpoint`` lines report.
+        calls_until_fault: After so many calls, `applied` raises once; None never does.
     """
 
     def __init__(self) -> None:
+        self.calls_until_fault: int | None = None
         self.lines: list[Record] = []
         self.batches: list[Outcome] = []
         self.heads: list[Checkpoint] = []
@@ -577,6 +593,11 @@ class FakeDeltaLog:
         self.reports: list[Report] = []
 
     def applied(self, records: Sequence[Record]) -> None:
+        if self.calls_until_fault is not None:
+            self.calls_until_fault -= 1
+            if self.calls_until_fault < 0:
+                self.calls_until_fault = None
+                raise OSError(errno.ENOSPC, "no space left on device")
         self.lines.extend(without_firings(records))
 
     def completed(self, outcome: Outcome) -> None:

@@ -45,6 +45,7 @@ STAGES = [{"summarise": {"when_more_than": 1}}, {"decay": {}}]
 RULES: dict[str, dict[str, Any]] = {
     "all": {},
     "likes": {"when_filter": "predicate = 'likes'", "then_emits": ["notes"], "stages": STAGES},
+    "tidy": {"then_emits": [], "stages": [{"dedup": {}}, {"decay": {"action": "reweight"}}]},
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -25,8 +26,8 @@ from slumberd.consolidation.firing import (
     step_back,
 )
 from slumberd.consolidation.incoming import Bounds, Condition, DeltaBatch, never
-from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, FactTarget
-from slumberd.consolidation.stage_runs import Marking, Retention, purge
+from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, FactTarget, StageIndex
+from slumberd.consolidation.stage_runs import Marking, Retention, StageEnd, purge
 from slumberd.garbage_collection import PORTION, free_in_portions
 from slumberd.model.episode import (
     FUTURE_TOLERANCE_SECONDS,
@@ -52,6 +53,7 @@ from slumberd.model.firing import (
     Window,
 )
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.stages import MARKS
 
 _GATE_SECONDS = 5.0
 """How long a gate may measure relevance for one batch; the next batch continues."""
@@ -382,7 +384,9 @@ class Consolidator:
         rule = call.request.rule
         if not rule.stages:
             return
-        window = Window(mark, mark.seq, dry_run=report.dry_run)
+        window = Window(
+            mark, mark.seq, at=call.request.at, dry_run=report.dry_run, future=call.future
+        )
         # Deletion limits are for facts: a mark that ends deletes nothing, and shows an episode.
         freely = replace(call, limits=NO_LIMITS)
         consolidate = partial(self._consolidate_in_time, freely)
@@ -390,14 +394,18 @@ class Consolidator:
         batches = self._marking.batches(
             rule, consolidate, window, anew=anew, questions=report.summary_questions
         )
-        async for batch in batches:
-            report.add(await self._apply_to(report, batch, self._cancellation(call)))
-            report.cut_short = call.request.stopped
-            if report.cut_short:
-                return
+        marked: set[str] = set()
+        async with aclosing(batches):
+            async for batch in batches:
+                marked |= {candidate.eid for candidate in batch.candidates[MARKS]}
+                report.add(await self._apply_to(report, batch, self._cancellation(call)))
+                report.cut_short = call.request.stopped
+                if report.cut_short:
+                    return
         if self.retention is not None and not report.dry_run:
+            end = StageEnd(mark, call.request.at, marked)
             report.purged = await purge(
-                self._episodes, self._facts, self.retention, rule, mark, call.request.at
+                self._episodes, self._facts, self.retention, rule, self._marking, end
             )
 
     async def _consolidate_in_time(self, call: FiringCall, window: Window) -> DeltaBatch:
@@ -743,6 +751,19 @@ class Consolidator:
         outcome = replace(outcome, seconds=self._clock.monotonic() - began)
         await self._lines.complete(outcome, cancelled=cancelled)
         return outcome
+
+    def note_stages_in(self, index: StageIndex) -> None:
+        """Keep in an index what the stages of rules need to know of past episodes."""
+        self._marking.index = index
+
+    async def erase_notes(self, user: str) -> None:
+        """Remove what is kept of a user's episodes for the stages of rules.
+
+        Raises:
+            StoreError: The notes cannot be removed.
+        """
+        if self._marking.index is not None:
+            await asyncio.to_thread(self._marking.index.erase, user)
 
     @property
     def behind(self) -> bool:

@@ -16,6 +16,7 @@ from slumberd.model.extraction import SummaryQuestion
 from slumberd.model.firing import Counts, Firing, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import fact_id_of, owner_of
+from slumberd.model.stages import StagedEntry
 
 UNSAID = "unsaid"
 """The reason of a noop: a newer version of the episode does not make the claim any more."""
@@ -423,6 +424,7 @@ class DeltaBatch:
             ends before it, or leaves it out.
         unsummarised: The groups of episodes that a stage could not summarise.
         summary_questions: The summaries that the rule's language model is to write.
+        staged: What is kept of each episode that the stages saw, if the window asks for it.
     """
 
     firing: Firing
@@ -433,6 +435,7 @@ class DeltaBatch:
     unrecorded: bool = False
     unsummarised: Sequence[SummaryFailure] = ()
     summary_questions: Sequence[SummaryQuestion] = ()
+    staged: Sequence[StagedEntry] = ()
 
     @property
     def upto(self) -> Position:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, assert_never
 
 from slumberd.consolidation.claim import assertion_of, statements_of
-from slumberd.consolidation.incoming import Candidate, ClaimCandidate, Unsaid
+from slumberd.consolidation.incoming import FUTURE, Candidate, ClaimCandidate, Unsaid
 from slumberd.consolidation.stages.duplicates import no_vectors
 from slumberd.consolidation.stages.entries import USUAL_IMPORTANCE, Entry, Summary, SummaryFailure
 from slumberd.consolidation.stages.marking import (
     MarkChanges,
     Summariser,
     decide_marks,
+    staged_entry,
     summarise_by_sentences,
 )
 from slumberd.consolidation.stages.similar_texts import Embed
@@ -35,6 +36,7 @@ from slumberd.model.rule import ConsolidationRule, RuleFunction
 from slumberd.model.salience import importance_of
 from slumberd.model.scope import canonical, channel_of, episode_id_of, fact_id_of, owner_of
 from slumberd.model.stages import (
+    ALWAYS_DUE,
     MARKS,
     REWEIGHTED,
     SUMMARIES,
@@ -44,6 +46,7 @@ from slumberd.model.stages import (
     KnownMarks,
     KnownWeight,
     Mark,
+    StagedEntry,
     Weight,
 )
 
@@ -116,11 +119,13 @@ class EvaluatedMarks(NamedTuple):
         candidates: By channel: summaries, then marks.
         unsummarised: The groups of episodes that could not be summarised.
         questions: The summaries that the rule's language model is to write.
+        staged: What is kept of each episode, if the known marks ask for it.
     """
 
     candidates: Mapping[str, list[Candidate]]
     unsummarised: Sequence[SummaryFailure] = ()
     questions: Sequence[SummaryQuestion] = ()
+    staged: Sequence[StagedEntry] = ()
 
 
 def evaluate_marks(  # noqa: PLR0913 # what a firing knows
@@ -149,7 +154,9 @@ def evaluate_marks(  # noqa: PLR0913 # what a firing knows
     """
     readable = {version.id: version for version in versions if not version.fault}
     selected = [entry_of(version) for version in readable.values() if version.matched]
-    unselected = {version.id for version in readable.values() if not version.matched}
+    # An episode without a mark or weight, which is only read because it changed, is left out.
+    marked = known.marks.keys() | known.weights.keys()
+    unselected = {id for id in marked if id in readable and not readable[id].matched}
     questions: list[SummaryQuestion] = []
     decide = partial(
         decide_marks,
@@ -168,7 +175,19 @@ def evaluate_marks(  # noqa: PLR0913 # what a firing knows
         changes = decide(known=known._replace(anew=False))
         questions[:] = wanted
     found = _candidates_of(changes, readable, rule.id, known)
-    return EvaluatedMarks(found, changes.unsummarised, questions)
+    staged = changes.staged
+    if questions:
+        staged = [one._replace(due=ALWAYS_DUE) for one in staged]
+    staged = [*staged, *_to_come(versions, known)]
+    return EvaluatedMarks(found, changes.unsummarised, questions, staged)
+
+
+def _to_come(versions: Sequence[EpisodeVersion], known: KnownMarks) -> Iterator[StagedEntry]:
+    """Yield what is kept of the versions whose instant is still to come."""
+    if known.stages_entries:
+        for version in versions:
+            if version.fault.startswith(f"{FUTURE}:"):
+                yield staged_entry(version.id, ALWAYS_DUE, known)
 
 
 def _candidates_of(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from slumberd.consolidation.incoming import Bounds, DeltaBatch
 from slumberd.model.episode import EpisodeVersion, Misspelling
 from slumberd.model.extraction import RecordedSummary
 from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.feed import EpisodeChanges, FeedPlace, LedgerChanges, LedgerPlace
 from slumberd.model.firing import (
     DeletionImpact,
     Firing,
@@ -26,6 +27,7 @@ from slumberd.model.firing import (
 from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
+from slumberd.model.stages import StagedEntry
 
 
 class EpisodeLog(Protocol):
@@ -101,6 +103,14 @@ class EpisodeLog(Protocol):
 
         Raises:
             FilterError: The rule's filter is not allowed, or ran over its time limit.
+        """
+        ...
+
+    async def changed_ids(self, place: FeedPlace | None) -> EpisodeChanges:
+        """Return which episodes were written or deleted after a place of the log.
+
+        Args:
+            place: None only asks for the last row, and the last deletion.
         """
         ...
 
@@ -286,6 +296,14 @@ class FactTarget(Protocol):
         """
         ...
 
+    async def stage_changes(self, place: LedgerPlace | None) -> LedgerChanges:
+        """Return which facts of the channels of stages changed after a place of the ledger.
+
+        Args:
+            place: None only asks for the last row.
+        """
+        ...
+
     async def query(
         self,
         pattern: FactPattern,
@@ -330,6 +348,107 @@ class FactTarget(Protocol):
             StoppedError: `cancelled` returned True; nothing is written.
             SupersededError: Another daemon has taken over, or the store was replaced; nothing is
                 written.
+        """
+        ...
+
+
+Owner = tuple[str, str]
+"""A user and an agent."""
+
+
+class StagePlace(NamedTuple):
+    """Up to where the notes of a rule know the stores.
+
+    Attributes:
+        fingerprint: All that the result of the stages depends on beside the stores.
+        position: The last row of the episode log.
+        deletion: The number of the last deletion of an episode.
+        ledger: The last row of the ledger.
+        at: The instant of the firing, microseconds since 1970 UTC.
+        whole: Whether the stages must see all episodes of an owner together.
+    """
+
+    fingerprint: str
+    position: Position
+    deletion: int
+    ledger: LedgerPlace
+    at: int
+    whole: bool
+
+
+class StageNotes(Protocol):
+    """What is kept of the episodes that the stages of one rule have seen; open, in one thread."""
+
+    @property
+    def reading(self) -> str:
+        """A text that changes with the settings that say how episodes are read."""
+        ...
+
+    def place(self) -> StagePlace | None:
+        """Return up to where the notes know the stores; None when there are none."""
+        ...
+
+    def clear(self) -> None:
+        """Drop all that is kept for the rule, at once."""
+        ...
+
+    def due(self, at: int) -> list[tuple[Owner, str]]:
+        """Return the episodes that time may have changed by an instant, with their owners."""
+        ...
+
+    def owners_of(self, eids: Collection[str]) -> list[tuple[str, Owner]]:
+        """Return those of the episodes that the notes have, with their owners."""
+        ...
+
+    def eids(self, owner: Owner) -> set[str]:
+        """Return the ids of an owner's episodes."""
+        ...
+
+    def entries(self, owner: Owner, eids: Collection[str]) -> list[StagedEntry]:
+        """Return what is kept of some episodes of an owner."""
+        ...
+
+    def traced(self, owner: Owner, traces: Collection[int]) -> list[tuple[int, str]]:
+        """Return an owner's episodes that have one of the traces, with the trace."""
+        ...
+
+    def archived(self, upto: int) -> list[str]:
+        """Return the episodes that the rule archived by an instant."""
+        ...
+
+    def save(self, owner: Owner, entries: Sequence[StagedEntry], gone: Collection[str]) -> None:
+        """Keep some episodes of an owner, instead of what was kept of them.
+
+        Args:
+            gone: The ids of those of which nothing is kept any more.
+        """
+        ...
+
+    def finish(self, place: StagePlace) -> None:
+        """Commit all that was saved, and up to where the notes know the stores."""
+        ...
+
+    def close(self) -> None:
+        """Close the notes; what is not committed is dropped."""
+        ...
+
+
+class StageIndex(Protocol):
+    """Where the notes of all rules are."""
+
+    def open(self, rule_id: str, *, writes: bool) -> StageNotes:
+        """Open the notes of a rule; damaged ones are dropped first.
+
+        Raises:
+            StoreError: They cannot be opened.
+        """
+        ...
+
+    def erase(self, user: str) -> None:
+        """Remove all bytes about a user; the next firing of each rule looks at all episodes.
+
+        Raises:
+            StoreError: They cannot be removed.
         """
         ...
 

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
 import structlog
 
+from slumberd.consolidation.changed_episodes import (
+    PURGED,
+    StageRun,
+    current_facts,
+    facts_about,
+    warn_of_notes,
+)
 from slumberd.consolidation.incoming import Candidate, DeltaBatch
-from slumberd.consolidation.marks import Owner, is_of_rule, known_marks, mark_in
-from slumberd.consolidation.protocols import EpisodeLog, FactTarget
-from slumberd.consolidation.stages.decay import ArchivedEntry, find_expired
+from slumberd.consolidation.marks import is_of_rule, mark_in
+from slumberd.consolidation.protocols import EpisodeLog, FactTarget, StageIndex, StageNotes
+from slumberd.consolidation.stages.decay import ArchivedEntry, expired_upto, find_expired
 from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.errors import StoreError
 from slumberd.model.extraction import SummaryQuestion
-from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.fact import Fact
 from slumberd.model.firing import START, Position, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import episode_id_of
-from slumberd.model.stages import MARKS, SUMMARIES, WEIGHTS, KnownMarks
+from slumberd.model.stages import MARKS
 
 _MOST_NAMED = 20
 """Episodes that a log line names; it counts all of them."""
 
 _AT_ONCE = 1_000
 """Episodes that one transaction deletes at most."""
-
-_PURGED = ("archived", "duplicate_of")
-"""Marks after which an episode may be deleted; a summary keeps the episodes that it cites."""
 
 _log = structlog.get_logger("slumberd")
 
@@ -39,6 +45,12 @@ Consolidate = Callable[[Window], Awaitable[DeltaBatch]]
 class Marking:
     """Finds what the stages of a rule change about the marks and weights of all episodes.
 
+    With an index, it looks only at the episodes that are new, changed or due, and at those that
+    depend on them. The result is the same.
+
+    Attributes:
+        index: Where it keeps what it needs to know of past episodes; None looks at all each time.
+
     Args:
         facts: The store of facts, with the marks.
         at_once: At most this many candidates are in one batch, and marks on a page; 1 or more.
@@ -48,6 +60,7 @@ class Marking:
         self._episodes = episodes
         self._facts = facts
         self._at_once = at_once
+        self.index: StageIndex | None = None
 
     async def batches(
         self,
@@ -57,68 +70,99 @@ class Marking:
         *,
         anew: bool,
         questions: list[SummaryQuestion],
-    ) -> AsyncIterator[DeltaBatch]:
+    ) -> AsyncGenerator[DeltaBatch]:
         """Yield batches that change marks; none without a change.
 
-        The stages see all episodes up to the end of the window, however old they are.
+        The stages see all episodes up to the end of the window, however old they are. The caller
+        applies each batch before it asks for the next one, and closes the generator.
 
         Args:
             rule: The rule, with stages.
             consolidate: Returns the batch of a window.
-            window: Begins and ends at the rule's watermark.
+            window: Begins and ends at the rule's watermark, and has an instant.
             anew: Whether the rule decides about its own marks again.
             questions: Gets the summaries that the rule's language model is to write.
         """
-        selected = await self._episodes.ids_by_owner(rule)
-        known = await self._known_marks(rule, anew=anew)
-        ended = {
-            channel: await self._facts.retracted_by_people(channel)
-            for channel in (MARKS, WEIGHTS, SUMMARIES)
-        }
-        waiting: DeltaBatch | None = None
-        for owner in sorted(selected.keys() | known.keys()):
-            marks = known.get(owner, KnownMarks(anew=anew))
-            marks = marks._replace(
-                unmarkable=_episodes_of(ended[MARKS]) - marks.marks.keys(),
-                unweightable=_episodes_of(ended[WEIGHTS]) - marks.weights.keys(),
-                unsummarisable=ended[SUMMARIES] - marks.summaries.keys(),
-            )
-            ids = sorted({*selected.get(owner, ()), *marks.marks, *marks.weights})
-            found = await consolidate(window._replace(episodes=ids, marks=marks))
-            questions += found.summary_questions
-            if not window.dry_run:
-                _log_unsummarised(rule, found)
-            waiting = found if waiting is None else _join(waiting, found)
-            while waiting.size > self._at_once:
-                first, waiting = _split(waiting, self._at_once)
-                yield first
-        if waiting is not None and waiting.size:
-            yield waiting
+        notes = await self._open(rule, writes=not window.dry_run)
+        run = StageRun(self._episodes, self._facts, rule, window, notes, anew=anew)
+        try:
+            waiting: DeltaBatch | None = None
+            async for part in run.parts(self._at_once):
+                asked = window._replace(episodes=sorted(part.ids), marks=part.known)
+                found = await consolidate(asked)
+                questions += found.summary_questions
+                if not window.dry_run:
+                    _log_unsummarised(rule, found)
+                await run.save(part, found.staged)
+                waiting = found if waiting is None else _join(waiting, found)
+                while waiting.size > self._at_once:
+                    first, waiting = _split(waiting, self._at_once)
+                    yield first
+            if waiting is not None and waiting.size:
+                yield waiting
+            await run.finish()
+        finally:
+            if notes is not None:
+                await asyncio.to_thread(notes.close)
 
-    async def _known_marks(
-        self, rule: ConsolidationRule, *, anew: bool
-    ) -> Mapping[Owner, KnownMarks]:
-        facts = [
-            fact
-            for channel in (MARKS, SUMMARIES, WEIGHTS)
-            async for fact in current_facts(self._facts, channel, self._at_once)
-        ]
-        return known_marks(facts, rule.id, anew=anew)
+    async def _open(self, rule: ConsolidationRule, *, writes: bool) -> StageNotes | None:
+        """Open the notes of a rule; None where they cannot help.
+
+        A rule that asks a language model looks at all, since an answer may come at any time.
+        """
+        if self.index is None or rule.asks_model:
+            return None
+        try:
+            return await asyncio.to_thread(self.index.open, rule.id, writes=writes)
+        except StoreError as error:
+            if writes:
+                warn_of_notes(rule.id, error)
+            return None
+
+    async def archived(
+        self, rule: ConsolidationRule, place: StageEnd, upto: int
+    ) -> dict[str, Fact]:
+        """Return the marks by which a rule has archived episodes, by episode.
+
+        Args:
+            rule: The rule, whose stages have just run.
+            place: Where they ended.
+            upto: Marks after this instant may be left out; microseconds since 1970 UTC.
+        """
+        old = await self._noted(rule, place, upto)
+        if old is None:
+            found = [one async for one in current_facts(self._facts, MARKS)]
+        else:
+            found = await facts_about(self._facts, [MARKS], {*old, *place.marked})
+        own = [fact for fact in found if is_of_rule(fact, rule.id)]
+        return {episode_id_of(one.id): one for one in own if mark_in(one).kind in PURGED}
+
+    async def _noted(self, rule: ConsolidationRule, end: StageEnd, upto: int) -> list[str] | None:
+        """Return the episodes that the notes say are archived; None when they do not say."""
+        notes = await self._open(rule, writes=False)
+        if notes is None:
+            return None
+        try:
+            place = notes.place()
+            if place is None or (place.position, place.at) != (end.mark, microseconds(end.at)):
+                return None
+            return await asyncio.to_thread(notes.archived, upto)
+        finally:
+            await asyncio.to_thread(notes.close)
 
 
-def _episodes_of(fact_ids: Iterable[str]) -> set[str]:
-    return {*map(episode_id_of, fact_ids)}
+class StageEnd(NamedTuple):
+    """Where a run of the stages of a rule ended.
 
+    Attributes:
+        mark: The rule's watermark.
+        at: The instant of the firing.
+        marked: The episodes whose marks the run changed.
+    """
 
-async def current_facts(
-    facts: FactTarget, channel: str, at_once: int = 5_000
-) -> AsyncIterator[Fact]:
-    """Yield the current facts of a channel, by id; so many are read at once."""
-    pattern = FactPattern(channel=channel, limit=at_once)
-    while page := await facts.query(pattern):
-        for fact in page:
-            yield fact
-        pattern = pattern.following(page[-1])
+    mark: Position
+    at: datetime
+    marked: Collection[str] = ()
 
 
 def _log_unsummarised(rule: ConsolidationRule, batch: DeltaBatch) -> None:
@@ -175,8 +219,8 @@ async def purge(
     facts: FactTarget,
     retention: Retention,
     rule: ConsolidationRule,
-    mark: Position,
-    at: datetime,
+    marking: Marking,
+    end: StageEnd,
 ) -> list[str]:
     """Delete the episodes that a rule archived long ago; return their ids, sorted.
 
@@ -187,13 +231,14 @@ async def purge(
         facts: The store of facts, with the marks.
         retention: How long archived episodes are kept.
         rule: The rule, whose stages have just run.
-        mark: The rule's watermark.
-        at: Now.
+        marking: Knows which episodes it archived.
+        end: Where its stages ended.
     """
-    archived = await _archived_by(facts, rule.id)
+    last = expired_upto(end.at, purge_after_seconds=retention.purge_after)
+    archived = await marking.archived(rule, end, last)
     entries = [ArchivedEntry(id, microseconds(one.pinned_at)) for id, one in archived.items()]
-    expired = find_expired(entries, at, purge_after_seconds=retention.purge_after)
-    upto = min(mark.seq, await _read_by_all(facts, retention.rule_ids()))
+    expired = find_expired(entries, end.at, purge_after_seconds=retention.purge_after)
+    upto = min(end.mark.seq, await _read_by_all(facts, retention.rule_ids()))
     versions = [
         version
         for version in await episodes.reread(rule, expired, upto=upto)
@@ -217,13 +262,6 @@ async def purge(
         named = purged[:_MOST_NAMED]
         _log.info("episodes.purged", rule_id=rule.id, count=len(purged), episode_ids=named)
     return purged
-
-
-async def _archived_by(facts: FactTarget, rule_id: str) -> dict[str, Fact]:
-    """Return the marks by which a rule archived episodes, by episode."""
-    own = [fact async for fact in current_facts(facts, MARKS) if is_of_rule(fact, rule_id)]
-    marked = ((mark_in(fact), fact) for fact in own)
-    return {mark.id: fact for mark, fact in marked if mark.kind in _PURGED}
 
 
 async def _read_by_all(facts: FactTarget, rule_ids: Iterable[str]) -> int:

@@ -27,6 +27,7 @@ from slumberd.daemon.background import (
 from slumberd.daemon.components import Components
 from slumberd.daemon.composition import (
     moves_of,
+    note_stages,
     open_under,
     provenance_sink,
     publisher_of,
@@ -255,6 +256,7 @@ class Daemon:
             answer_recorder(settings, stores, clock) as recorder,
         ):
             runner = rule_runner_of(settings, stores, self._logs, clock)
+            note_stages(settings, runner)
             runner.consolidator.retention = retention_of(settings, lambda: self._rules)
             await self._recover(runner)
             await runner.consolidator.checkpoint()

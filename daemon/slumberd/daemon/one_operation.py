@@ -11,6 +11,7 @@ from slumberd.consolidation.protocols import Logs
 from slumberd.daemon.background import ReductionAlarm
 from slumberd.daemon.composition import (
     moves_of,
+    note_stages,
     open_for_dry_run,
     open_for_writing,
     retention_of,
@@ -57,6 +58,7 @@ async def run_operation(
         answer_recorder(settings, stores, clock) as recorder,
     ):
         runner = rule_runner_of(settings, stores, logs, clock)
+        note_stages(settings, runner)
         runner.consolidator.retention = retention_of(settings, lambda: rules)
         if not dry_run:
             await runner.consolidator.log_pending_records()

@@ -731,6 +731,14 @@ _ALL = (
         counts={"type": "object", "additionalProperties": COUNT},
     ),
     _kind(
+        "warning",
+        "stage_notes.failed",
+        "The notes of the stages' past episodes cannot be opened or written. The next firing looks"
+        " at all episodes, which takes longer; its result is the same.",
+        rule_id=TEXT,
+        problem=TEXT,
+    ),
+    _kind(
         "error",
         "store.tail_lost",
         "The database lacks the last rows of the ledger that this daemon wrote: a standby without "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Mapping, Set
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from slumberd.model.episode import EpisodeVersion
@@ -86,3 +86,49 @@ ScopeReading = Reading[FeedPlace, NumberedVersion]
 
 FeedChanges = Changes[FeedPlace, NumberedVersion]
 """What changed in the episodes of all scopes."""
+
+
+class EpisodeChanges(NamedTuple):
+    """Which episodes changed after a place of the log.
+
+    Attributes:
+        place: The last row of the log, and the last deletion.
+        written: The number of the newest log row of each episode that was written, by id.
+        deleted: The ids of episodes that were deleted, and perhaps of others.
+        known: Whether the log tells all changes: it does not when a table was rebuilt, rows were
+            erased, or the store was restored.
+    """
+
+    place: FeedPlace
+    written: Mapping[str, int] = {}
+    deleted: Set[str] = frozenset()
+    known: bool = True
+
+
+class LedgerPlace(NamedTuple):
+    """A row of the ledger.
+
+    Attributes:
+        row: Its number; 0 before the first row.
+        chain: Its chain hash.
+    """
+
+    row: int
+    chain: bytes
+
+
+class LedgerChanges(NamedTuple):
+    """Which facts of the channels of stages changed after a row of the ledger.
+
+    Attributes:
+        place: The last row.
+        generation: The generation of the episode log.
+        fact_ids: The ids of the facts that changed, or that a person named.
+        known: Whether the ledger tells all changes: it does not after an erasure or a new law, and
+            when the store was restored.
+    """
+
+    place: LedgerPlace
+    generation: int
+    fact_ids: Set[str] = frozenset()
+    known: bool = True

@@ -162,6 +162,31 @@ class KnownMark(NamedTuple):
     own: bool
 
 
+class StagedEntry(NamedTuple):
+    """What is kept of an episode until a stage must look at it again.
+
+    Attributes:
+        id: The episode.
+        due: The first instant at which time alone can change what the stages say of it, in
+            microseconds since 1970 UTC; `ALWAYS_DUE` when the next firing must look at it; None
+            when time changes nothing.
+        kept: The episode that it is a duplicate of; empty when it is none.
+        traces: Two episodes that may be duplicates of each other have a number in common.
+        archived_at: When this rule marked it as archived or as a duplicate, in microseconds since
+            1970 UTC; None when it did not.
+    """
+
+    id: str
+    due: int | None = None
+    kept: str = ""
+    traces: tuple[int, ...] = ()
+    archived_at: int | None = None
+
+
+ALWAYS_DUE = -(2**63)
+"""In place of an instant: the next firing looks at the episode."""
+
+
 class KnownMarks(NamedTuple):
     """The marks, summaries and weights in force of one user and agent, as one rule sees them.
 
@@ -173,6 +198,7 @@ class KnownMarks(NamedTuple):
         unmarkable: The episodes whose mark a person has ended: no stage marks them again.
         unweightable: The episodes whose weight a person has ended.
         unsummarisable: The fact ids of the summaries that a person has ended.
+        stages_entries: Whether the batch has a `StagedEntry` of each episode.
     """
 
     marks: Mapping[str, KnownMark] = {}
@@ -182,3 +208,4 @@ class KnownMarks(NamedTuple):
     unmarkable: Collection[str] = ()
     unweightable: Collection[str] = ()
     unsummarisable: Collection[str] = ()
+    stages_entries: bool = False

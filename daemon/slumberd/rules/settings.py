@@ -175,6 +175,12 @@ class Settings(Form):
         return self.state_dir / "host.db"
 
     @property
+    def stages_path(self) -> Path:
+        """The notes of the stages of rules on the stores of this process."""
+        name = "stages.db" if self.store is None else f"stages-{self.shard}.db"
+        return self.state_dir / name
+
+    @property
     def log_path(self) -> Path | None:
         """The log file; None means standard error."""
         return None if self.logging.file is None else self.state_dir / self.logging.file

@@ -43,6 +43,7 @@ FILES = {
     "erased_content": "facts.db",
     "unfinished_erasures": "facts.db",
     "rewrites": "facts.db",
+    "stage_file": "stages.db",
 }
 """Each file of statements, and a database that they run on."""
 
@@ -103,6 +104,7 @@ FLAT = {
     "facts_by_id firing firing_document firing_rows_of_rule firings_before "
     "firings_of_rule_before first_watermark "
     "generations held_batches last_counts last_firings last_generation last_of_firings number "
+    "rows_of_channels_after rules_after "
     "owned_rows payload put_quarantine put_state quarantine_after quarantine_of_rule_after "
     "quarantine_of_episodes_after "
     "quarantined_records raise_number records records_of_fact records_of_firing "
@@ -111,6 +113,9 @@ FLAT = {
     "watermark watermarks whole_rows whole_states",
     "inspection": "has_table any_fact_of_user count_unnumbered erasures kind_of_facts last_firings "
     "oldest_unnumbered origin_of_slumberd_ledger triggers users_of_episodes users_of_facts",
+    "stage_file": "add_owner add_rule archived clear_entries clear_owners clear_traces drop_entry "
+    "drop_trace due eids entries erase_entries erase_owners erase_traces owner owners_of "
+    "put_entry put_trace rule set_place traced",
     "migrations": "columns component_version file has_migration record_migration "
     "set_component_version types_of_columns",
 }
@@ -136,6 +141,7 @@ FOUND = {
     "detailed_records removals evaluations evaluations_between evaluated_in_firing "
     "future_upto promoted_by quarantined",
     "similarity": "winners_between",
+    "index_feed": "ids_of_rows ids_written_after",
 }
 """Statements that sort only rows that an index found."""
 
@@ -152,6 +158,8 @@ WHOLE = {
     "extractions.remove_orphans": "once a day, all answers about episodes that are gone",
     "extractions.remove_orphaned_summaries": "the same",
     "extractions.remove_orphaned_requests": "the same",
+    "stage_file.forget_places": "an erasure; there is a row for each rule",
+    "stage_file.untraced": "only `doctor` checks the notes",
     "facts.all_facts": "a search without a condition",
     "facts.cited_episodes": "any fact but a mark may name an episode; only retention asks",
     "facts.count_facts": "the deletion limit needs it; only batches with many deletions ask",
@@ -198,7 +206,7 @@ SMALL = {
     "slumberd_erasure_key", "slumberd_erased_scopes", "slumberd_generations",
     "slumberd_held_batches", "slumberd_numbers", "slumberd_successes",
     "slumberd_rewriting", "slumberd_unfinished_erasures", "slumberd_watermark",
-    "sqlite_master",
+    "sqlite_master", "stage_rules",
 }  # fmt: skip
 """Tables that do not grow with episodes: of rules, of channels, of restores, of the batch."""
 
@@ -227,12 +235,16 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, sq
     with (
         closing(sqlite3.connect(folder / "memory.db")) as memory,
         closing(sqlite3.connect(folder / "facts.db")) as facts,
+        closing(sqlite3.connect(":memory:")) as stages,
     ):
-        found = {"memory.db": memory, "facts.db": facts}
+        found = {"memory.db": memory, "facts.db": facts, "stages.db": stages}
+        for name, sql in statements("stage_file").items():
+            if name.startswith("create_"):
+                stages.execute(sql)
         memory.create_function("slumberd_with_offset", 1, str, deterministic=True)
         for name in ("slumberd_speaker", "slumberd_is_person"):
             memory.create_function(name, 2, max, deterministic=True)
-        for connection in found.values():
+        for connection in (memory, facts):
             for name in ("erased_scopes.create_erasure_key", "erased_scopes.create_erased_scopes"):
                 connection.execute(sql_of(name))
         for name in ("create_batch", "create_view_by_scope", "create_view_by_content"):

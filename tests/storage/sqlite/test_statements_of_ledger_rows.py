@@ -231,6 +231,20 @@ def owned_rows(t: Tables, after: int, upto: int) -> list[Any]:
     return found
 
 
+@ORACLES.rows(*({"after": after} for after in (0, 5, 30, LARGE)), in_any_order=True)
+def rules_after(t: Tables, after: int) -> list[Any]:
+    return [values_of(firing, "rule") for firing in t.firings if firing.n > after]
+
+
+@ORACLES.rows(*({"after": after} for after in (0, 5, 30, LARGE)), in_any_order=True)
+def rows_of_channels_after(t: Tables, after: int) -> list[Any]:
+    return [
+        values_of(row, "fact_id", "replaces", "payload")
+        for row in t.ledger
+        if row.seq > after and ((row.fact_id or "")[:1] == "@" or '"@' in (row.replaces or ""))
+    ]
+
+
 @ORACLES.rows({"numbers": [1, LARGE, *range(2, 20)]}, in_any_order=True)
 def rules_of_firings(t: Tables, numbers: list[int]) -> list[Any]:
     return [values_of(firing, "n", "rule") for firing in t.firings if firing.n in numbers]

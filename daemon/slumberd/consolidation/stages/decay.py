@@ -18,7 +18,7 @@ from slumberd.consolidation.stages.entries import (
     check_fraction,
     in_order,
 )
-from slumberd.model.episode import microseconds
+from slumberd.model.episode import LATEST, microseconds
 
 DAY_SECONDS = 86_400.0
 WEEK_SECONDS = 7 * DAY_SECONDS
@@ -118,6 +118,59 @@ def find_decayed(
     ]
 
 
+def decays_at(at: int, *, half_life_seconds: float, threshold: float) -> int | None:
+    """Return the first instant at which `find_decayed` archives an unprotected entry.
+
+    Args:
+        at: The instant of the entry, in microseconds since 1970 UTC.
+        half_life_seconds: Finite, above 0.
+        threshold: 0 to 1.
+
+    Returns:
+        In microseconds since 1970 UTC; None when no clock shows it.
+
+    Raises:
+        ValueError: A parameter is out of bounds.
+    """
+    age = archive_age(half_life_seconds, threshold) * _SECOND
+    return _shown(at + math.floor(age) + 1) if math.isfinite(age) else None
+
+
+def halves_at(at: int, now: int, *, half_life_seconds: float, threshold: float) -> int | None:
+    """Return the first instant after now at which `find_halved` has another factor for an entry.
+
+    Args:
+        at: The instant of the entry, in microseconds since 1970 UTC.
+        now: The same of the call.
+        half_life_seconds: Finite, above 0.
+        threshold: 0 to 1.
+
+    Returns:
+        In microseconds since 1970 UTC; None when the factor falls no more, or no clock shows it.
+
+    Raises:
+        ValueError: A parameter is out of bounds.
+    """
+    _check_half_life(half_life_seconds)
+    check_fraction("threshold", threshold)
+    most = _most_halvings(threshold)
+    times = _halvings(at, now, half_life_seconds, most) + 1
+    age = times * half_life_seconds * _SECOND
+    if times > most or age > LATEST - at:
+        return None
+    # The product is rounded, so the instant is found by the same comparison as the factor.
+    found = at + math.ceil(age)
+    while _halvings(at, found - 1, half_life_seconds, most) >= times:
+        found -= 1
+    while _halvings(at, found, half_life_seconds, most) < times:
+        found += 1
+    return _shown(found)
+
+
+def _shown(instant: int) -> int | None:
+    return instant if instant <= LATEST else None
+
+
 def reweighted(
     entries: Iterable[Entry],
     at: datetime,
@@ -183,11 +236,16 @@ def find_halved(
     check_fraction("protect_importance", protect_importance)
     now, most = microseconds(at), _most_halvings(threshold)
     found = [
-        (entry.id, math.floor(min(_age_seconds(entry, now) / half_life_seconds, most)))
+        (entry.id, _halvings(entry.at, now, half_life_seconds, most))
         for entry in in_order(entries)
         if entry.importance < protect_importance
     ]
     return [Halving(id, 2.0**-times) for id, times in found if times]
+
+
+def _halvings(at: int, now: int, half_life_seconds: float, most: int) -> int:
+    """Return how often the factor of an entry has been halved, `most` times at most."""
+    return math.floor(min(_seconds_between(at, now) / half_life_seconds, most))
 
 
 def _most_halvings(threshold: float) -> int:
@@ -197,7 +255,11 @@ def _most_halvings(threshold: float) -> int:
 
 
 def _age_seconds(entry: Entry, now: int) -> float:
-    return min(max(0, now - entry.at), _LONGEST) / _SECOND
+    return _seconds_between(entry.at, now)
+
+
+def _seconds_between(at: int, now: int) -> float:
+    return min(max(0, now - at), _LONGEST) / _SECOND
 
 
 def _check_half_life(seconds: float) -> None:
@@ -252,16 +314,32 @@ def find_expired(
     Raises:
         ValueError: The duration is out of bounds.
     """
-    if not 0 <= purge_after_seconds < math.inf:
-        raise ValueError(
-            f"purge_after_seconds is {purge_after_seconds!r}, not a finite number of 0 or more"
-        )
+    last = expired_upto(at, purge_after_seconds=purge_after_seconds)
     newest: dict[str, int] = {}
     for entry_id, archived_at in marks:
         newest[entry_id] = max(archived_at, newest.get(entry_id, archived_at))
-    last = microseconds(at) - round(min(purge_after_seconds, _LONGEST_SECONDS) * _SECOND)
     return [
         entry_id
         for archived_at, entry_id in sorted((mark, name) for name, mark in newest.items())
         if archived_at <= last
     ]
+
+
+def expired_upto(at: datetime, *, purge_after_seconds: float) -> int:
+    """Return the last instant at which an entry was archived long enough ago.
+
+    Args:
+        at: Now; aware.
+        purge_after_seconds: How long an entry stays archived; finite, 0 or more.
+
+    Returns:
+        In microseconds since 1970 UTC.
+
+    Raises:
+        ValueError: The duration is out of bounds.
+    """
+    if not 0 <= purge_after_seconds < math.inf:
+        raise ValueError(
+            f"purge_after_seconds is {purge_after_seconds!r}, not a finite number of 0 or more"
+        )
+    return microseconds(at) - round(min(purge_after_seconds, _LONGEST_SECONDS) * _SECOND)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from datetime import datetime
 from typing import NamedTuple, assert_never
 
 from slumberd.consolidation.stages.decay import find_decayed, find_halved, find_unimportant
 from slumberd.consolidation.stages.duplicates import find_duplicates, no_vectors
 from slumberd.consolidation.stages.entries import Archive, Entry, Summary, SummaryFailure, in_order
+from slumberd.consolidation.stages.neighbours import (
+    comparable_of,
+    kept_trace,
+    need_all,
+    next_change,
+    traces_of,
+)
 from slumberd.consolidation.stages.similar_texts import Embed
 from slumberd.consolidation.stages.summary import Division, plan_groups, summarise
+from slumberd.model.episode import microseconds
 from slumberd.model.scope import fact_id_of
 from slumberd.model.stages import (
+    ALWAYS_DUE,
     SUMMARIES,
     Decay,
     Dedup,
@@ -20,6 +29,7 @@ from slumberd.model.stages import (
     KnownMarks,
     Mark,
     Stage,
+    StagedEntry,
     Summarise,
     Weight,
 )
@@ -44,6 +54,7 @@ class MarkChanges(NamedTuple):
         weights: New and changed weights, oldest episode first.
         unweighted: The episodes whose weight of this rule is withdrawn, in order of id.
         unsummarised: The groups that could not be summarised; they have no marks.
+        staged: What is kept of each entry, if the known marks ask for it; in order of id.
     """
 
     marks: Sequence[Mark]
@@ -53,6 +64,7 @@ class MarkChanges(NamedTuple):
     weights: Sequence[Weight]
     unweighted: Sequence[str]
     unsummarised: Sequence[SummaryFailure] = ()
+    staged: Sequence[StagedEntry] = ()
 
 
 def decide_marks(  # noqa: PLR0913 # one for each thing that it depends on
@@ -61,7 +73,7 @@ def decide_marks(  # noqa: PLR0913 # one for each thing that it depends on
     known: KnownMarks,
     at: datetime,
     *,
-    unselected: Collection[str] = (),
+    unselected: Set[str] = frozenset(),
     summariser: Summariser = summarise_by_sentences,
     division: Division = "even",
     embed: Embed = no_vectors,
@@ -93,9 +105,24 @@ def decide_marks(  # noqa: PLR0913 # one for each thing that it depends on
     plan = _SummaryPlan(summariser, division)
     run = _Run(in_order(entries), known, at, unselected, plan, embed)
     # Weights come last: a duplicate passes its importance on, which may protect the kept entry.
-    for stage in sorted(stages, key=_weighs):
+    in_turn = sorted(stages, key=_weighs)
+    for stage in in_turn:
         run.apply(stage)
-    return run.changes()
+    changes = run.changes()
+    return (
+        changes._replace(staged=run.staged(in_turn, changes)) if known.stages_entries else changes
+    )
+
+
+def staged_entry(
+    id: str, due: int | None, known: KnownMarks, traces: Sequence[int] = ()
+) -> StagedEntry:
+    """Return what is kept of an episode; a duplicate has a trace of the kept episode."""
+    mark = known.marks.get(id)
+    if mark is None or mark.mark.kind != "duplicate_of":
+        return StagedEntry(id, due, "", (*traces,))
+    kept = mark.mark.object
+    return StagedEntry(id, due, kept, (*traces, kept_trace(kept)))
 
 
 def _weighs(stage: Stage) -> bool:
@@ -117,7 +144,7 @@ class _Run:
         entries: Sequence[Entry],
         known: KnownMarks,
         at: datetime,
-        unselected: Collection[str],
+        unselected: Set[str],
         plan: _SummaryPlan,
         embed: Embed,
     ) -> None:
@@ -291,6 +318,41 @@ class _Run:
             sorted(dropped),
             *self._changed_weights(),
             tuple(self._unsummarised),
+        )
+
+    def staged(self, stages: Sequence[Stage], changes: MarkChanges) -> list[StagedEntry]:
+        """Return what is kept of the entries, and of the other episodes that have a mark.
+
+        An episode is always due whose mark or weight changes, or which could not be summarised.
+        """
+        changed = {mark.id for mark in changes.marks}.union(
+            (weight.id for weight in changes.weights), changes.unmarked, changes.unweighted
+        )
+        if changes.summaries or changes.dropped or changes.unsummarised:
+            changed.update(self._entries)
+        compares = not need_all(stages) and any(isinstance(one, Dedup) for one in stages)
+        others = self._unselected & (self._known.marks.keys() | self._known.weights.keys())
+        found: list[StagedEntry] = []
+        for id in sorted(self._entries.keys() | others):
+            entry = self._entries.get(id)
+            traces = traces_of(comparable_of(entry), stages) if entry and compares else ()
+            due = ALWAYS_DUE if id in changed else self._next_change(entry, stages)
+            mark = self._known.marks.get(id)
+            kept = mark.mark.object if mark and mark.mark.kind == "duplicate_of" else ""
+            found.append(
+                StagedEntry(id, due, kept, (*traces, kept_trace(kept)) if kept else traces)
+            )
+        return found
+
+    def _next_change(self, entry: Entry | None, stages: Sequence[Stage]) -> int | None:
+        if entry is None or self._mark_of(entry.id) is not None:
+            return None
+        return next_change(
+            entry,
+            stages,
+            microseconds(self._at),
+            archivable=entry.id not in self._known.unmarkable,
+            weightable=entry.id not in self._known.unweightable,
         )
 
     def _changed_weights(self) -> tuple[Sequence[Weight], Sequence[str]]:

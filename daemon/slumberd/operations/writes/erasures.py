@@ -448,6 +448,8 @@ class Erasures:
         """Erase scopes from the episodes after the facts; return the number of rows, by table."""
         rows: Counter[str] = Counter()
         key = await self._erasure_key()
+        for user in {erasure.reach.user for erasure in erasures}:
+            await self._consolidator.erase_notes(user)
         for part in [part for erasure in erasures for part in erasure.parts()]:
             done = self._memory.forget(part.reach, part.eids, moment=part.moment, key=key)
             rows.update(await done)

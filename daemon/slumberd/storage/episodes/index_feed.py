@@ -10,7 +10,13 @@ from collections.abc import Iterable
 from functools import partial
 
 from slumberd.model.episode import NaiveTimestamps
-from slumberd.model.feed import FeedChanges, FeedPlace, NumberedVersion, ScopeReading
+from slumberd.model.feed import (
+    EpisodeChanges,
+    FeedChanges,
+    FeedPlace,
+    NumberedVersion,
+    ScopeReading,
+)
 from slumberd.model.scope import ScopeFilter, ScopeMismatch
 from slumberd.storage.engine import EpisodeEngine, Session
 from slumberd.storage.episodes import windows as episode_log
@@ -73,6 +79,14 @@ class IndexFeed:
         rows = frozenset(row for (row,) in written) | {row for _, row in deleted}
         return FeedChanges(_place(session), rows, self._versions(session, rows))
 
+    async def changed_ids(self, place: FeedPlace | None) -> EpisodeChanges:
+        """Return which episodes were written or deleted after a place.
+
+        Args:
+            place: None only asks for the last row, and the last deletion.
+        """
+        return await self._engine.read(partial(_changed_ids, place=place))
+
     def _versions(self, session: Session, rows: Iterable[int]) -> list[NumberedVersion]:
         found = session.rows("erased_scopes.episodes_at", {"rowids": sorted(rows)})
         versions = [
@@ -85,6 +99,26 @@ class IndexFeed:
 def _place(session: Session) -> FeedPlace:
     last = session.one("index_feed.last_deletion")
     return FeedPlace(episode_log.newest(session), last[0] if last else 0)
+
+
+def _changed_ids(session: Session, place: FeedPlace | None) -> EpisodeChanges:
+    now = _place(session)
+    if place is None:
+        return EpisodeChanges(now)
+    seq, eid = place.position
+    if seq and episode_log.episode_at(session, seq) != eid:
+        return EpisodeChanges(now, known=False)
+    deleted = session.rows("index_feed.deleted_after", {"number": place.deletion})
+    if _is_unknown(place.deletion, deleted) or place.deletion > now.deletion:
+        return EpisodeChanges(now, known=False)
+    written = session.rows("index_feed.ids_written_after", {"seq": seq})
+    rids = [rid for _, rid in deleted]
+    gone = session.rows("index_feed.ids_of_rows", {"rids": rids}) if rids else []
+    return EpisodeChanges(
+        now,
+        {eid: last for eid, last in written if isinstance(eid, str)},
+        frozenset(eid for (eid,) in gone if isinstance(eid, str)),
+    )
 
 
 def _is_unknown(last: int, deleted: list[tuple[int, int | None]]) -> bool:

@@ -30,6 +30,7 @@ from slumberd.model.episode import (
 from slumberd.model.erasures import ErasedList
 from slumberd.model.errors import MemoryScopeError, RecordRefusedError
 from slumberd.model.extraction import RecordedSummary
+from slumberd.model.feed import EpisodeChanges, FeedPlace
 from slumberd.model.firing import Position, ReadWindow, Window
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.rule import ConsolidationRule, own_rule
@@ -443,6 +444,14 @@ class EngineMemoryStore:
         """
         reader = self._reader(rule)
         return await self._engine.read(reader.ids_by_owner)
+
+    async def changed_ids(self, place: FeedPlace | None) -> EpisodeChanges:
+        """Return which episodes were written or deleted after a place of the log.
+
+        Args:
+            place: None only asks for the last row, and the last deletion.
+        """
+        return await self.feed.changed_ids(place)
 
     async def purge(self, seqs: Mapping[str, int]) -> list[str]:
         """Delete episodes that have not changed; return the ids of those that were deleted.

@@ -578,6 +578,7 @@ class WindowReader:
             candidates,
             unsummarised=marks.unsummarised,
             summary_questions=marks.questions,
+            staged=marks.staged,
         )
 
     def _wanted(

@@ -36,6 +36,7 @@ from slumberd.model.delta import Delta, validate_delta
 from slumberd.model.episode import microseconds
 from slumberd.model.erasures import ErasedList
 from slumberd.model.fact import Fact, FactPattern, assume_utc
+from slumberd.model.feed import LedgerChanges, LedgerPlace
 from slumberd.model.firing import START, Firing, Outcome, Trigger, Window
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.record import Break, Checkpoint
@@ -61,6 +62,7 @@ from slumberd.storage.facts.ledger import FactLedger
 from slumberd.storage.facts.promotion_feed import PromotionFeed
 from slumberd.storage.facts.reads import FactReader
 from slumberd.storage.facts.search import search, search_as_of
+from slumberd.storage.facts.stage_changes import read_stage_changes
 from slumberd.storage.ledger.fact_rows import find, is_specified
 from slumberd.storage.ledger.graph_promotion import promote
 from slumberd.storage.ledger.history import read_superseded
@@ -217,6 +219,14 @@ class EngineFactStore:
         parameters = {"first": prefix, "end": prefix[:-1] + chr(ord(prefix[-1]) + 1)}
         rows = await self.transactions.fetch_all("facts.retracted_by_people", parameters)
         return {fact_id for (fact_id,) in rows}
+
+    async def stage_changes(self, place: LedgerPlace | None) -> LedgerChanges:
+        """Return which facts of the channels of stages changed after a place of the ledger.
+
+        Args:
+            place: None only asks for the last row.
+        """
+        return await self.transactions.read(lambda session: read_stage_changes(session, place))
 
     async def unpin(self, fact_id: str) -> None:
         """Remove a declared fact, or retract a promoted one; nothing when it is not current."""

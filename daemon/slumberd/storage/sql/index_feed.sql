@@ -17,3 +17,10 @@ WHERE seq > :seq
   AND rid IS NOT NULL
 ORDER BY seq
 LIMIT :limit
+
+-- name: ids_written_after
+-- texts: lenient
+SELECT eid, max(seq)
+FROM slumberd_episode_log
+WHERE seq > :seq
+GROUP BY eid

@@ -9,6 +9,21 @@ SELECT chain
 FROM slumberd_ledger
 WHERE seq = ?
 
+-- name: rules_after
+SELECT rule
+FROM slumberd_firings
+WHERE n > :after
+
+-- name: rows_of_channels_after
+-- texts: lenient
+SELECT fact_id, replaces, payload
+FROM slumberd_ledger
+WHERE seq > :after
+  AND (
+    (fact_id >= '@' AND fact_id < 'A')
+    OR replaces LIKE '%"@%'
+  )
+
 -- name: number
 SELECT value
 FROM slumberd_numbers

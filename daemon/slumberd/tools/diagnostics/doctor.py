@@ -52,6 +52,7 @@ from slumberd.tools.diagnostics.store_checks import (
     check_paused_rules,
     check_person,
     check_reductions,
+    check_stage_notes,
 )
 
 URGENT = frozenset(
@@ -152,6 +153,7 @@ def _own_stores(context: DoctorContext) -> Sequence[StoreInspection]:
 def _state_files(context: DoctorContext) -> list[Path]:
     settings, stores = context.settings, _own_stores(context)
     files = [file for store in stores if store.on_disk for file in store.on_disk.paths()]
+    files.append(context.settings.stages_path)
     sink = settings.provenance_path if settings.provenance.sink == "file" else None
     indexes = settings.state_dir / DIRECTORY
     return [*files, *filter(None, [settings.log_path, sink]), indexes, *indexes.glob("*")]
@@ -241,6 +243,7 @@ def _check_both(context: DoctorContext) -> Iterator[Finding]:
         lambda: check_database(context.settings),
         lambda: _check_daemon(context),
         lambda: check_paused_rules(context.settings),
+        lambda: check_stage_notes(context.settings),
         lambda: check_due_rules(context),
         lambda: check_person(context),
         lambda: check_learning(context),

@@ -14,7 +14,7 @@ from slumberd.consolidation.incoming import FUTURE
 from slumberd.daemon.erased_content import NAMED, read_or_none
 from slumberd.daemon.pause import FILE as PAUSED_FILE
 from slumberd.daemon.rules import paused_rules_of
-from slumberd.daemon.stores import inspections_of
+from slumberd.daemon.stores import inspections_of, stage_notes_problem
 from slumberd.model.episode import EpisodeVersion, instant, latest_at
 from slumberd.model.errors import StoreError
 from slumberd.model.health import Finding
@@ -324,6 +324,13 @@ def check_paused_rules(settings: Settings) -> Iterator[Finding]:
         problem = "cannot be read: a daemon does not start with it"
         remedy = "restore it from a backup, or delete it to resume every rule"
         yield Finding("state.unreadable", str(settings.state_dir / PAUSED_FILE), problem, remedy)
+
+
+def check_stage_notes(settings: Settings) -> Iterator[Finding]:
+    """Find that the notes of the stages of rules are damaged."""
+    if problem := stage_notes_problem(settings):
+        remedy = "delete it: the next firing of each rule with stages makes it again"
+        yield Finding("stages.damaged", str(settings.stages_path), problem, remedy)
 
 
 def paused_or_none(settings: Settings) -> Mapping[str, str] | None:

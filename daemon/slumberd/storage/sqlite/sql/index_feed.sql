@@ -25,3 +25,9 @@ VALUES (NULL)
 SELECT rowid, id
 FROM episodes
 WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: ids_of_rows
+-- texts: lenient
+SELECT DISTINCT eid
+FROM slumberd_episode_log
+WHERE rid IN (SELECT value FROM json_each(:rids))

@@ -1,0 +1,437 @@
+"""Find the episodes that the stages of a rule must look at again, and those that depend on them.
+
+An episode that is not found has the same content, marks and neighbours as when the stages last
+looked at it and changed nothing. No instant has come since at which time changes something. So the
+stages would say the same of it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from slumberd.consolidation.marks import entry_of, is_of_rule, known_marks, mark_in
+from slumberd.consolidation.protocols import (
+    EpisodeLog,
+    FactTarget,
+    Owner,
+    StageNotes,
+    StagePlace,
+)
+from slumberd.consolidation.stages.neighbours import (
+    Comparable,
+    are_near,
+    comparable_of,
+    kept_trace,
+    need_all,
+    traces_of,
+)
+from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.errors import StoreError
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.feed import EpisodeChanges, FeedPlace
+from slumberd.model.firing import Window
+from slumberd.model.pattern import OneOf
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import channel_of, episode_id_of, fact_id_of
+from slumberd.model.stages import MARKS, SUMMARIES, WEIGHTS, KnownMarks, StagedEntry
+
+_log = structlog.get_logger("slumberd")
+
+_AT_ONCE = 500
+"""Facts that one search finds by their ids."""
+
+_EVERY_ROW = 2**63 - 1
+"""In place of the number of a log row: none is too new."""
+
+
+PURGED = ("archived", "duplicate_of")
+"""Marks after which an episode may be deleted; a summary keeps the episodes that it cites."""
+
+
+class Part(NamedTuple):
+    """Episodes of one owner that the stages look at together.
+
+    Attributes:
+        ids: The episodes.
+        known: The marks in force.
+        archived: When the rule archived episodes, microseconds since 1970 UTC, by episode.
+    """
+
+    owner: Owner
+    ids: Set[str]
+    known: KnownMarks
+    archived: Mapping[str, int]
+
+
+class StageRun:
+    """One run of the stages of a rule: over all episodes, or over those that changed.
+
+    Args:
+        facts: The store of facts, with the marks.
+        window: Begins and ends at the rule's watermark, and has an instant.
+        notes: What is kept of past episodes; None looks at all.
+        anew: Whether the rule decides about its own marks again.
+    """
+
+    def __init__(  # what a run depends on
+        self,
+        episodes: EpisodeLog,
+        facts: FactTarget,
+        rule: ConsolidationRule,
+        window: Window,
+        notes: StageNotes | None,
+        *,
+        anew: bool,
+    ) -> None:
+        self._episodes = episodes
+        self._facts = facts
+        self._rule = rule
+        self._window = window
+        self._notes = notes
+        self._anew = anew
+        self._at = 0 if window.at is None else microseconds(window.at)
+        self._changes: EpisodeChanges | None = None
+        self._place: StagePlace | None = None
+        self._dropped: set[str] = set()
+        self._is_broken = False
+
+    async def parts(self, at_once: int) -> AsyncIterator[Part]:
+        """Yield what the stages look at; owners are sorted.
+
+        Args:
+            at_once: So many marks are read at once.
+        """
+        ended = {
+            channel: await self._facts.retracted_by_people(channel)
+            for channel in (MARKS, WEIGHTS, SUMMARIES)
+        }
+        found = await self._find_changed()
+        parts = self._every_part(at_once) if found is None else found
+        async for part in parts:
+            known = part.known
+            yield part._replace(
+                known=known._replace(
+                    unmarkable=_episodes_of(ended[MARKS]) - known.marks.keys(),
+                    unweightable=_episodes_of(ended[WEIGHTS]) - known.weights.keys(),
+                    unsummarisable=ended[SUMMARIES] - known.summaries.keys(),
+                    stages_entries=self._notes is not None and not self._window.dry_run,
+                )
+            )
+
+    async def _every_part(self, at_once: int) -> AsyncIterator[Part]:
+        """Yield all episodes that the rule selects, or that have a mark or a weight, by owner."""
+        selected = await self._episodes.ids_by_owner(self._rule)
+        facts = [
+            fact
+            for channel in (MARKS, SUMMARIES, WEIGHTS)
+            async for fact in current_facts(self._facts, channel, at_once)
+        ]
+        every = known_marks(facts, self._rule.id, anew=self._anew)
+        if self._place is not None and any(marks.summaries for marks in every.values()):
+            self._place = self._place._replace(whole=True)
+        archived: defaultdict[Owner, dict[str, int]] = defaultdict(dict)
+        for fact in facts if self._notes is not None else ():
+            archived[fact.user, fact.agent].update(_archived_in([fact], self._rule.id))
+        for owner in sorted(selected.keys() | every.keys()):
+            known = every.get(owner, KnownMarks(anew=self._anew))
+            ids = {*selected.get(owner, ()), *known.marks, *known.weights}
+            yield Part(owner, ids, known, archived[owner])
+
+    async def _find_changed(self) -> AsyncIterator[Part] | None:
+        """Return what changed since the notes were made; None when they cannot say."""
+        notes, window = self._notes, self._window
+        if notes is None:
+            return None
+        former = None if self._anew else notes.place()
+        ledger = await self._facts.stage_changes(None if former is None else former.ledger)
+        fingerprint = (
+            f"{self._rule.content_hash} {window.future} {ledger.generation} {notes.reading}"
+        )
+        if former is not None and not (
+            former.fingerprint == fingerprint
+            and former.at <= self._at
+            and former.position.seq <= window.after.seq
+            and ledger.known
+            and (former.whole or not await self._has_own_summary(ledger.fact_ids))
+        ):
+            former = None
+        place = None if former is None else FeedPlace(former.position, former.deletion)
+        changes = await self._episodes.changed_ids(place)
+        if not changes.known or await self._lacks_owners(changes.deleted):
+            former = None
+        if former is None and not window.dry_run:
+            await self._write(notes.clear)
+        rule = self._rule
+        whole = rule.extract is not None or need_all(rule.stages)
+        self._changes = changes
+        self._place = StagePlace(
+            fingerprint,
+            window.after,
+            changes.place.deletion,
+            ledger.place,
+            self._at,
+            whole if former is None else former.whole,
+        )
+        if former is None:
+            return None
+        search = ChangedEpisodes(self._episodes, self._facts, rule, notes, whole=former.whole)
+        return search.find(changes, ledger.fact_ids, self._at)
+
+    async def _lacks_owners(self, deleted: Set[str]) -> bool:
+        """Return whether nobody knows whose turns were deleted, on which other texts depend."""
+        if self._notes is None or self._rule.extract is None or not deleted:
+            return False
+        found = await asyncio.to_thread(self._notes.owners_of, deleted)
+        return not deleted <= {eid for eid, _ in found}
+
+    async def _has_own_summary(self, fact_ids: Iterable[str]) -> bool:
+        """Return whether one of some facts is a current summary of the rule."""
+        ids = sorted(id for id in fact_ids if channel_of(id) == SUMMARIES)
+        found = await _facts_of(self._facts, ids)
+        return any(is_of_rule(fact, self._rule.id) for fact in found)
+
+    async def save(self, part: Part, staged: Sequence[StagedEntry]) -> None:
+        """Keep what the stages need to know of the episodes of a part.
+
+        Args:
+            staged: What is kept of each of them; of the others nothing is kept.
+        """
+        if self._notes is None or self._window.dry_run:
+            return
+        archived = part.archived
+        entries = [one._replace(archived_at=archived.get(one.id)) for one in staged]
+        gone = part.ids - {one.id for one in entries} - self._pending()
+        self._dropped |= gone
+        await self._write(partial(self._notes.save, part.owner, entries, gone))
+
+    def _pending(self) -> Set[str]:
+        """Return the episodes of which the rule has not read the newest version."""
+        written = {} if self._changes is None else self._changes.written
+        return {eid for eid, seq in written.items() if seq > self._window.after.seq}
+
+    async def finish(self) -> None:
+        """Commit what was saved, unless an episode changed meanwhile that the stages missed."""
+        notes, place, changes = self._notes, self._place, self._changes
+        if notes is None or place is None or changes is None or self._window.dry_run:
+            return
+        late = await self._episodes.changed_ids(changes.place)
+        if late.known and self._dropped.isdisjoint({*late.written, *late.deleted}):
+            await self._write(partial(notes.finish, place))
+
+    async def _write(self, work: Callable[[], None]) -> None:
+        """Write to the notes; after an error nothing more is kept, and the firing goes on."""
+        if self._is_broken:
+            return
+        try:
+            await asyncio.to_thread(work)
+        except StoreError as error:
+            self._is_broken = True
+            warn_of_notes(self._rule.id, error)
+
+
+def warn_of_notes(rule_id: str, error: StoreError) -> None:
+    """Log that the notes of a rule cannot be opened or written."""
+    _log.warning("stage_notes.failed", rule_id=rule_id, problem=str(error))
+
+
+def _episodes_of(fact_ids: Iterable[str]) -> set[str]:
+    return {*map(episode_id_of, fact_ids)}
+
+
+def _archived_in(facts: Iterable[Fact], rule_id: str) -> dict[str, int]:
+    """Return when a rule archived episodes, by episode."""
+    return {
+        mark.id: microseconds(fact.pinned_at)
+        for fact in facts
+        if channel_of(fact.id) == MARKS and is_of_rule(fact, rule_id)
+        if (mark := mark_in(fact)).kind in PURGED
+    }
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known of the episodes of one owner while their neighbours are looked for."""
+
+    ids: set[str] = field(default_factory=set)
+    facts: list[Fact] = field(default_factory=list)
+    compared: dict[str, Comparable | None] = field(default_factory=dict)
+
+
+class ChangedEpisodes:
+    """Finds what changed since a rule's stages ran, and what depends on it.
+
+    Args:
+        facts: The store of facts, with the marks.
+        notes: What is kept of the episodes that the stages have seen.
+        whole: Whether the stages must see all episodes of an owner together.
+    """
+
+    def __init__(
+        self,
+        episodes: EpisodeLog,
+        facts: FactTarget,
+        rule: ConsolidationRule,
+        notes: StageNotes,
+        *,
+        whole: bool,
+    ) -> None:
+        self._episodes = episodes
+        self._facts = facts
+        self._rule = rule
+        self._notes = notes
+        self._whole = whole
+
+    async def find(
+        self, changes: EpisodeChanges, fact_ids: Iterable[str], at: int
+    ) -> AsyncIterator[Part]:
+        """Yield what the stages must look at, by owner; owners are sorted.
+
+        Args:
+            changes: Which episodes were written or deleted.
+            fact_ids: Which facts of the channels of stages changed.
+            at: Now, in microseconds since 1970 UTC.
+        """
+        rewritten = {*changes.written, *changes.deleted}
+        seeds = await self._seeds({*rewritten, *map(episode_id_of, fact_ids)})
+        for owner, eid in await asyncio.to_thread(self._notes.due, at):
+            seeds[owner].add(eid)
+        for owner in sorted(seeds):
+            if self._whole:
+                yield await self._all_of(owner, seeds[owner])
+            else:
+                yield await self._near(owner, seeds[owner], rewritten)
+
+    async def _seeds(self, eids: Set[str]) -> defaultdict[Owner, set[str]]:
+        """Return changed episodes by each owner for whom the stages may see them."""
+        found: defaultdict[Owner, set[str]] = defaultdict(set)
+        for eid, owner in await asyncio.to_thread(self._notes.owners_of, eids):
+            found[owner].add(eid)
+        for fact in await facts_about(self._facts, (MARKS, WEIGHTS), eids):
+            found[fact.user, fact.agent].add(episode_id_of(fact.id))
+        for version in await self._read(eids):
+            # What a text says may depend on the turn before, which no rule needs to select.
+            if not version.fault and (version.matched or self._rule.extract is not None):
+                found[version.user, version.agent].add(version.id)
+        return found
+
+    async def _read(self, eids: Collection[str]) -> Sequence[EpisodeVersion]:
+        if not eids:
+            return []
+        return await self._episodes.reread(self._rule, sorted(eids), upto=_EVERY_ROW)
+
+    async def _all_of(self, owner: Owner, seeds: Set[str]) -> Part:
+        """Return all episodes of an owner that the stages see."""
+        user, agent = owner
+        facts = [
+            fact
+            for channel in (MARKS, SUMMARIES, WEIGHTS)
+            async for fact in current_facts(self._facts, channel, user=user, agent=agent)
+        ]
+        marked = {episode_id_of(one.id) for one in facts if channel_of(one.id) != SUMMARIES}
+        known = await asyncio.to_thread(self._notes.eids, owner)
+        return self._part(owner, known | seeds | marked, facts)
+
+    def _part(self, owner: Owner, ids: Set[str], facts: Sequence[Fact]) -> Part:
+        rule_id = self._rule.id
+        known = known_marks(facts, rule_id).get(owner, KnownMarks())
+        return Part(owner, ids, known, _archived_in(facts, rule_id))
+
+    async def _near(self, owner: Owner, seeds: Set[str], rewritten: Set[str]) -> Part:
+        """Return episodes with all those that they reach through duplicates and marks."""
+        seen = _Seen()
+        reached = {*seeds, *await asyncio.to_thread(self._former, owner, seeds, rewritten)}
+        while reached:
+            seen.ids |= reached
+            facts = [
+                fact
+                for fact in await facts_about(self._facts, (MARKS, WEIGHTS), reached)
+                if (fact.user, fact.agent) == owner
+            ]
+            seen.facts += facts
+            kept = {
+                mark.object
+                for mark in (mark_in(fact) for fact in facts if channel_of(fact.id) == MARKS)
+                if mark.kind == "duplicate_of"
+            }
+            reached = (kept | await self._neighbours(owner, reached, seen)) - seen.ids
+        return self._part(owner, seen.ids, seen.facts)
+
+    def _former(self, owner: Owner, seeds: Set[str], rewritten: Set[str]) -> set[str]:
+        """Return what changed episodes were near to when the stages last looked at them."""
+        before = self._notes.entries(owner, seeds)
+        traces = {trace for one in before if one.id in rewritten for trace in one.traces}
+        found = {eid for _, eid in self._notes.traced(owner, traces)}
+        return found | {one.kept for one in before if one.kept}
+
+    async def _neighbours(self, owner: Owner, eids: Set[str], seen: _Seen) -> set[str]:
+        """Return the duplicates of episodes, and those whose texts are similar."""
+        await self._compare(eids, seen)
+        by_trace: defaultdict[int, list[Comparable]] = defaultdict(list)
+        for one in (seen.compared[eid] for eid in eids):
+            if one is not None:
+                for trace in traces_of(one, self._rule.stages):
+                    by_trace[trace].append(one)
+        links = {kept_trace(eid) for eid in eids}
+        rows = await asyncio.to_thread(self._notes.traced, owner, [*by_trace, *links])
+        linked = {eid for trace, eid in rows if trace in links}
+        similar = [(trace, eid) for trace, eid in rows if trace not in links]
+        await self._compare({eid for _, eid in similar} - seen.compared.keys(), seen)
+        near = {
+            eid
+            for trace, eid in similar
+            if (one := seen.compared[eid]) is not None
+            if any(are_near(one, other, self._rule.stages) for other in by_trace[trace])
+        }
+        return linked | near
+
+    async def _compare(self, eids: Set[str], seen: _Seen) -> None:
+        """Read what is compared of episodes; None of those that the rule does not select."""
+        wanted = eids - seen.compared.keys()
+        seen.compared.update(dict.fromkeys(wanted))
+        for version in await self._read(wanted):
+            if version.matched and not version.fault:
+                seen.compared[version.id] = comparable_of(entry_of(version))
+
+
+async def facts_about(
+    facts: FactTarget, channels: Sequence[str], eids: Collection[str]
+) -> list[Fact]:
+    """Return the current facts of some channels that are about some episodes."""
+    ids = [fact_id_of(channel, eid) for channel in channels for eid in sorted(eids)]
+    return await _facts_of(facts, ids)
+
+
+async def _facts_of(facts: FactTarget, ids: Sequence[str]) -> list[Fact]:
+    found: list[Fact] = []
+    for first in range(0, len(ids), _AT_ONCE):
+        some = ids[first : first + _AT_ONCE]
+        found += await facts.query(FactPattern(id=OneOf(*some)))
+    return found
+
+
+async def current_facts(
+    facts: FactTarget,
+    channel: str,
+    at_once: int = 5_000,
+    *,
+    user: str | None = None,
+    agent: str | None = None,
+) -> AsyncIterator[Fact]:
+    """Yield the current facts of a channel, by id; so many are read at once.
+
+    Args:
+        user: Only those of this user; None for all.
+        agent: Only those of this agent; None for all.
+    """
+    pattern = FactPattern(channel=channel, user=user, agent=agent, limit=at_once)
+    while page := await facts.query(pattern):
+        for fact in page:
+            yield fact
+        pattern = pattern.following(page[-1])

@@ -1,0 +1,141 @@
+"""Find which episodes the stages must see together, and when time alone changes what they say.
+
+The stages decide about an owner's episodes together. Two episodes depend on each other only if they
+can be duplicates, or if one has a mark that names the other. So episodes that neither can reach in
+such steps need not be seen: what the stages say of the others is the same without them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from slumberd.consolidation.stages.decay import decays_at, halves_at
+from slumberd.consolidation.stages.entries import Entry
+from slumberd.consolidation.stages.similar_texts import Wording, jaccard, wording_of
+from slumberd.model.stages import Decay, Dedup, Stage
+
+_ROUNDING = 1e-9
+"""The most by which a product of a similarity and a size is wrong."""
+
+
+def need_all(stages: Iterable[Stage]) -> bool:
+    """Return whether some stage must see all episodes of an owner together.
+
+    A summary depends on how many episodes a session has. The methods ``fuzzy`` and ``vectors``
+    compare groups that depend on all texts.
+    """
+    return any(
+        stage.method not in ("exact", "jaccard") if isinstance(stage, Dedup) else _groups(stage)
+        for stage in stages
+    )
+
+
+def _groups(stage: Stage) -> bool:
+    return stage.kind == "summarise"
+
+
+class Comparable(NamedTuple):
+    """What is compared of an entry.
+
+    Attributes:
+        assertion: What duplicates have in common exactly.
+        words: The set of words; of a text without words, the text itself.
+    """
+
+    assertion: tuple[object, ...]
+    text: str
+    words: frozenset[str]
+
+
+def comparable_of(entry: Entry) -> Comparable:
+    """Return what stages compare of an entry."""
+    wording: Wording = wording_of(entry.content)
+    return Comparable(
+        (entry.triple, wording.numbers, wording.negations),
+        wording.text,
+        frozenset(wording.words or (wording.text,)),
+    )
+
+
+def traces_of(compared: Comparable, stages: Iterable[Stage]) -> tuple[int, ...]:
+    """Return numbers of 64 bits, of which two entries have one in common if they may be duplicates.
+
+    For equal texts it is a hash of the text. Similar sets of words have a common word among the
+    first words of both, in any order that all sets share; each of these words has a hash. Long
+    words are rarer, so they come first. Equal texts have equal sets of words.
+
+    Args:
+        stages: The stages of a rule; none of them needs all episodes of an owner.
+    """
+    least = _least_similarity(stages)
+    if least is None:
+        return ()
+    words = sorted(compared.words, key=lambda word: (-len(word), word))
+    common = max(1, math.ceil(least * len(words) - _ROUNDING))
+    first = words[: len(words) - common + 1] if least < 1 else [compared.text]
+    return tuple(_number(f"{word}\0{compared.assertion!r}") for word in first)
+
+
+def kept_trace(eid: str) -> int:
+    """Return the number that the duplicates of an episode have in common."""
+    return _number(f"\0kept\0{eid}")
+
+
+def are_near(left: Comparable, right: Comparable, stages: Iterable[Stage]) -> bool:
+    """Return whether two entries may be duplicates of each other."""
+    least = _least_similarity(stages)
+    if least is None or left.assertion != right.assertion:
+        return False
+    return left.text == right.text or (least < 1 and jaccard(left.words, right.words) >= least)
+
+
+def _least_similarity(stages: Iterable[Stage]) -> float | None:
+    """Return the least similarity of duplicates; 1 means equal texts, None no duplicates.
+
+    A set of words that equals another one may be that of another text.
+    """
+    found = [
+        min(stage.similarity, 1 - _ROUNDING) if stage.method == "jaccard" else 1.0
+        for stage in stages
+        if isinstance(stage, Dedup)
+    ]
+    return min(found, default=None)
+
+
+def _number(text: str) -> int:
+    digest = blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, signed=True)
+
+
+def next_change(
+    entry: Entry, stages: Sequence[Stage], now: int, *, archivable: bool, weightable: bool
+) -> int | None:
+    """Return the first instant after now at which an entry may decay, or weigh less.
+
+    Args:
+        entry: It has no mark, and the importance of its duplicates.
+        now: In microseconds since 1970 UTC, as the result.
+        archivable: Whether it may have a mark.
+        weightable: Whether it may have a weight.
+
+    Returns:
+        None when time changes nothing.
+    """
+    found: list[int | None] = []
+    for stage in stages:
+        if not isinstance(stage, Decay) or entry.importance >= stage.protect_importance:
+            continue
+        if stage.action == "archive" and archivable:
+            found.append(
+                decays_at(entry.at, half_life_seconds=stage.half_life, threshold=stage.threshold)
+            )
+        if stage.action == "reweight" and weightable:
+            found.append(
+                halves_at(
+                    entry.at, now, half_life_seconds=stage.half_life, threshold=stage.threshold
+                )
+            )
+    return min((one for one in found if one is not None), default=None)

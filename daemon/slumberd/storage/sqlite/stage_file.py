@@ -1,0 +1,307 @@
+"""Keep what the stages of rules need to know of past episodes, in a file of the daemon's own.
+
+The file follows the episode log and the ledger; it may be deleted at any time. A rule whose notes
+are missing, damaged, or of another place of the stores looks at all episodes again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from slumberd.consolidation.protocols import Owner, StagePlace
+from slumberd.model.errors import SchemaError, StoreError
+from slumberd.model.feed import LedgerPlace
+from slumberd.model.firing import Position
+from slumberd.model.stages import StagedEntry
+from slumberd.sql_statements import statements
+from slumberd.storage.sqlite.connection import connect
+from slumberd.storage.sqlite.session import Pragmas, transaction, translate_errors
+
+_SQL = statements("stage_file")
+_TABLES = tuple(sql for name, sql in _SQL.items() if name.startswith("create_"))
+_PRAGMAS = Pragmas()
+
+VERSION = 1
+"""The version of the file; it changes with the tables, and with what is kept in them."""
+
+
+class StageFile:
+    """The notes of all rules on the stores of one state directory.
+
+    Args:
+        path: The file; it is created when a rule first needs it.
+        reading: A text that changes with the settings that say how episodes are read.
+    """
+
+    def __init__(self, path: Path, reading: str) -> None:
+        self.path = path
+        self._reading = reading
+
+    def open(self, rule_id: str, *, writes: bool) -> RuleNotes:
+        """Open the notes of a rule; damaged ones, and those of another version, are dropped.
+
+        Args:
+            writes: Whether they are written: then no other process writes them meanwhile.
+
+        Raises:
+            StoreError: The file cannot be opened, or `writes` is False and it does not exist.
+        """
+        try:
+            return RuleNotes(self._connect(writes=writes), self, rule_id, writes=writes)
+        except SchemaError:
+            if not writes:
+                raise
+            self.delete()
+            return RuleNotes(self._connect(writes=True), self, rule_id, writes=True)
+
+    @property
+    def reading(self) -> str:
+        """A text that changes with the settings that say how episodes are read."""
+        return self._reading
+
+    def _connect(self, *, writes: bool) -> sqlite3.Connection:
+        connection = connect(self.path, _PRAGMAS, access="write" if writes else "read")
+        try:
+            with translate_errors(self.path, _PRAGMAS):
+                self._check(connection, writes=writes)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check(self, connection: sqlite3.Connection, *, writes: bool) -> None:
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        if found not in (0, VERSION) or not (found or writes):
+            raise SchemaError(str(self.path), "is of another version", "delete it")
+        if not found:
+            with transaction(connection):
+                for sql in _TABLES:
+                    connection.execute(sql)
+                connection.execute(f"PRAGMA user_version = {VERSION:d}")
+
+    def find_problem(self) -> str:
+        """Return what is wrong with the file; empty when nothing is, or it does not exist."""
+        if not self.path.exists():
+            return ""
+        try:
+            with (
+                closing(self._connect(writes=False)) as connection,
+                translate_errors(self.path, _PRAGMAS),
+            ):
+                (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+                (untraced,) = connection.execute(_SQL["untraced"]).fetchone()
+        except StoreError as error:
+            return str(error)
+        if found != "ok":
+            return f"is damaged: {found}"
+        return f"has {untraced} traces of unknown episodes" if untraced else ""
+
+    def delete(self) -> None:
+        """Delete the file, and those that SQLite keeps beside it."""
+        with translate_errors(self.path, _PRAGMAS):
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                self.path.with_name(f"{self.path.name}{suffix}").unlink(missing_ok=True)
+
+    def erase(self, user: str) -> None:
+        """Remove all bytes about a user; the next firing of each rule looks at all episodes.
+
+        Where that cannot be done, the file is deleted.
+
+        Raises:
+            StoreError: It cannot be deleted.
+        """
+        if not self.path.exists():
+            return
+        try:
+            with (
+                closing(self._connect(writes=True)) as connection,
+                translate_errors(self.path, _PRAGMAS),
+            ):
+                with transaction(connection):
+                    for name in ("erase_traces", "erase_entries", "erase_owners"):
+                        connection.execute(_SQL[name], (user,))
+                    connection.execute(_SQL["forget_places"])
+                (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except StoreError:  # it is damaged, or the disk is full
+            busy = True
+        if busy:
+            self.delete()
+
+
+class RuleNotes:
+    """The notes of one rule, open."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, file: StageFile, rule_id: str, *, writes: bool
+    ) -> None:
+        self._connection, self._file, self._rule_id = connection, file, rule_id
+        self._owners: dict[Owner, int] = {}
+        try:
+            with self._errors():
+                connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+            row = self._one("rule", (rule_id,))
+            if row is None and writes:
+                self._do("add_rule", (rule_id,))
+                row = self._one("rule", (rule_id,))
+        except BaseException:
+            connection.close()
+            raise
+        self._number: int = row[0] if row else 0
+        self._place = None if row is None or row[1] is None else _place_from(row[1:])
+
+    @property
+    def reading(self) -> str:
+        """A text that changes with the settings that say how episodes are read."""
+        return self._file.reading
+
+    def place(self) -> StagePlace | None:
+        """Return up to where the notes know the stores; None when there are none."""
+        return self._place
+
+    def clear(self) -> None:
+        """Drop all that is kept for the rule, at once."""
+        for name in ("clear_traces", "clear_entries", "clear_owners"):
+            self._do(name, (self._number,))
+        self._do("set_place", (*[None] * 8, self._number))
+        self._place = None
+        self._owners.clear()
+        with self._errors():
+            self._connection.execute("COMMIT")
+            self._connection.execute("BEGIN IMMEDIATE")
+
+    def due(self, at: int) -> list[tuple[Owner, str]]:
+        """Return the episodes that time may have changed by an instant, with their owners."""
+        rows = self._rows("due", (self._number, at))
+        return [((user, agent), eid) for user, agent, eid in rows]
+
+    def owners_of(self, eids: Collection[str]) -> list[tuple[str, Owner]]:
+        """Return those of the episodes that the notes have, with their owners."""
+        rows = self._rows("owners_of", (_listed(eids), self._number))
+        return [(eid, (user, agent)) for eid, user, agent in rows]
+
+    def eids(self, owner: Owner) -> set[str]:
+        """Return the ids of an owner's episodes."""
+        return {eid for (eid,) in self._rows("eids", (self._owner(owner),))}
+
+    def entries(self, owner: Owner, eids: Collection[str]) -> list[StagedEntry]:
+        """Return what is kept of some episodes of an owner."""
+        rows = self._rows("entries", (_listed(eids), self._owner(owner)))
+        return [_entry_from(row) for row in rows]
+
+    def traced(self, owner: Owner, traces: Collection[int]) -> list[tuple[int, str]]:
+        """Return an owner's episodes that have one of the traces, with the trace."""
+        return self._rows("traced", (_listed(traces), self._owner(owner)))
+
+    def archived(self, upto: int) -> list[str]:
+        """Return the episodes that the rule archived by an instant."""
+        return [eid for (eid,) in self._rows("archived", (self._number, upto))]
+
+    def save(self, owner: Owner, entries: Sequence[StagedEntry], gone: Collection[str]) -> None:
+        """Keep some episodes of an owner, instead of what was kept of them.
+
+        Args:
+            gone: The ids of those of which nothing is kept any more.
+        """
+        number = self._owner(owner)
+        before = self.entries(owner, [*(entry.id for entry in entries), *gone])
+        kept = {entry.id: entry for entry in before}
+        changed = [entry for entry in entries if kept.get(entry.id) != entry]
+        dropped = [(number, id) for id in gone if id in kept]
+        if changed and not number:
+            self._do("add_owner", (self._number, *owner))
+            self._owners.pop(owner)
+            number = self._owner(owner)
+        new = {(number, trace, entry.id) for entry in changed for trace in entry.traces}
+        old = {
+            (number, trace, id)
+            for id in [*(entry.id for entry in changed), *(id for _, id in dropped)]
+            if id in kept
+            for trace in kept[id].traces
+        }
+        self._do_each("drop_trace", sorted(old - new))
+        self._do_each("put_trace", sorted(new - old))
+        self._do_each("drop_entry", dropped)
+        rows = [
+            (number, one.id, self._number, one.due, one.kept, _packed(one), one.archived_at)
+            for one in changed
+        ]
+        self._do_each("put_entry", rows)
+
+    def finish(self, place: StagePlace) -> None:
+        """Commit all that was saved, and up to where the notes know the stores."""
+        position, ledger = place.position, place.ledger
+        self._do(
+            "set_place",
+            (
+                place.fingerprint, position.seq, position.eid, place.deletion, ledger.row,
+                ledger.chain, place.at, place.whole, self._number,
+            ),
+        )  # fmt: skip
+        with self._errors():
+            self._connection.execute("COMMIT")
+        self._place = place
+
+    def close(self) -> None:
+        """Close the notes; what is not committed is dropped."""
+        self._connection.close()
+
+    def _owner(self, owner: Owner) -> int:
+        """Return the number of an owner; 0 when the notes have none of its episodes."""
+        found = self._owners.get(owner)
+        if found is None:
+            row = self._one("owner", (self._number, *owner))
+            found = self._owners[owner] = row[0] if row else 0
+        return found
+
+    def _one(self, name: str, values: Sequence[Any]) -> Any:  # noqa: ANN401 # as the columns are
+        with self._errors():
+            return self._connection.execute(_SQL[name], values).fetchone()
+
+    def _rows(self, name: str, values: Sequence[Any]) -> list[Any]:
+        with self._errors():
+            return self._connection.execute(_SQL[name], values).fetchall()
+
+    def _do(self, name: str, values: Sequence[Any]) -> None:
+        with self._errors():
+            self._connection.execute(_SQL[name], values)
+
+    def _do_each(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
+        with self._errors():
+            self._connection.executemany(_SQL[name], rows)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn errors into slumberd's; a damaged file is deleted, and the next firing makes it."""
+        try:
+            with translate_errors(self._file.path, _PRAGMAS):
+                yield
+        except SchemaError:
+            self._file.delete()
+            raise
+
+
+def _listed(values: Collection[Any]) -> str:
+    return orjson.dumps([*values]).decode()
+
+
+def _packed(entry: StagedEntry) -> bytes:
+    return struct.pack(f"<{len(entry.traces)}q", *entry.traces)
+
+
+def _entry_from(row: Sequence[Any]) -> StagedEntry:
+    eid, due, kept, traces, archived_at = row
+    found = struct.unpack(f"<{len(traces) // 8}q", traces)
+    return StagedEntry(eid, due, kept, found, archived_at)
+
+
+def _place_from(row: Sequence[Any]) -> StagePlace:
+    fingerprint, seq, eid, deletion, number, chain, at, whole = row
+    ledger = LedgerPlace(number, chain)
+    return StagePlace(fingerprint, Position(seq, eid), deletion, ledger, at, bool(whole))

@@ -1,0 +1,169 @@
+"""The file in which the stages of rules keep notes of past episodes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from slumberd.consolidation.protocols import StagePlace
+from slumberd.model.errors import StoreError
+from slumberd.model.feed import LedgerPlace
+from slumberd.model.firing import Position
+from slumberd.model.stages import ALWAYS_DUE, StagedEntry
+from slumberd.storage.sqlite.stage_file import RuleNotes, StageFile
+
+pytestmark = pytest.mark.integration
+
+ANN, BOB = ("ann-canary", "chat"), ("bob", "chat")
+PLACE = StagePlace("as it is", Position(7, "e7-canary"), 3, LedgerPlace(9, b"chain"), 50, False)
+OLD = StagedEntry("e1-canary", 40, "e2", (-5, 2**62), 30)
+NEW = StagedEntry("e2", ALWAYS_DUE, "", (-5,))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> StageFile:
+    return StageFile(tmp_path / "stages.db", "as always")
+
+
+@pytest.fixture
+def notes(file: StageFile) -> Iterator[RuleNotes]:
+    with closing(file.open("nightly", writes=True)) as notes:
+        notes.save(ANN, [OLD, NEW], [])
+        notes.save(BOB, [OLD], [])
+        notes.finish(PLACE)
+    with closing(file.open("nightly", writes=True)) as notes:
+        yield notes
+
+
+def test_notes_say_what_was_saved(notes: RuleNotes) -> None:
+    assert notes.place() == PLACE
+    assert sorted(notes.due(39)) == [(ANN, "e2")]
+    assert sorted(notes.due(40)) == [(ANN, "e1-canary"), (ANN, "e2"), (BOB, "e1-canary")]
+    assert sorted(notes.owners_of(["e1-canary", "e9"])) == [
+        ("e1-canary", ANN), ("e1-canary", BOB),
+    ]  # fmt: skip
+    assert notes.entries(ANN, ["e1-canary", "e2", "e3"]) == [OLD, NEW]
+    assert sorted(notes.traced(ANN, [-5])) == [(-5, "e1-canary"), (-5, "e2")]
+    assert notes.traced(BOB, [2**62]) == [(2**62, "e1-canary")]
+    assert (notes.archived(29), sorted(notes.archived(30))) == ([], ["e1-canary"] * 2)
+    assert (notes.eids(ANN), notes.eids(("ann-canary", "web"))) == ({"e1-canary", "e2"}, set())
+
+
+def test_saving_replaces_what_was_kept(notes: RuleNotes, file: StageFile) -> None:
+    notes.save(ANN, [NEW._replace(id="e1-canary", traces=(8,))], ["e2"])
+    notes.finish(PLACE)
+
+    assert notes.eids(ANN) == {"e1-canary"}
+    assert notes.traced(ANN, [-5, 2**62, 8]) == [(8, "e1-canary")]
+    assert notes.traced(BOB, [-5]) == [(-5, "e1-canary")]
+    assert file.find_problem() == ""
+
+
+def test_what_is_not_finished_is_dropped(notes: RuleNotes, file: StageFile) -> None:
+    notes.save(ANN, [], ["e1-canary", "e2"])
+    notes.close()
+
+    with closing(file.open("nightly", writes=False)) as again:
+        assert again.eids(ANN) == {"e1-canary", "e2"}
+
+
+def test_rules_have_their_own_notes(notes: RuleNotes, file: StageFile) -> None:
+    notes.close()
+    with closing(file.open("other", writes=True)) as other:
+        found = other.place(), other.eids(ANN), other.due(99), other.owners_of(["e2"])
+        other.clear()
+
+    assert found == (None, set(), [], [])
+    with closing(file.open("nightly", writes=False)) as again:
+        assert again.eids(BOB) == {"e1-canary"}
+
+
+def test_cleared_notes_are_empty_even_if_nothing_is_finished(
+    notes: RuleNotes, file: StageFile
+) -> None:
+    notes.clear()
+    notes.close()
+
+    with closing(file.open("nightly", writes=False)) as again:
+        assert (again.place(), again.eids(ANN), again.traced(ANN, [-5])) == (None, set(), [])
+
+
+def test_erasure_leaves_no_byte_of_a_user(notes: RuleNotes, file: StageFile) -> None:
+    notes.close()
+
+    file.erase("ann-canary")
+    file.erase("bob")
+
+    left = b"".join(one.read_bytes() for one in file.path.parent.iterdir())
+    assert b"canary" not in left
+    with closing(file.open("nightly", writes=True)) as again:
+        assert (again.place(), again.due(99)) == (None, [])
+
+
+def test_erasure_deletes_a_file_that_another_process_reads(
+    notes: RuleNotes, file: StageFile
+) -> None:
+    notes.close()
+    with closing(file.open("nightly", writes=False)) as reader:
+        assert reader.eids(ANN)
+
+        file.erase("ann-canary")
+
+        assert [*file.path.parent.iterdir()] == []
+
+
+@pytest.mark.parametrize("content", [b"no database" * 99, b""])
+def test_damaged_file_is_made_again(file: StageFile, content: bytes) -> None:
+    file.path.write_bytes(content)
+
+    with closing(file.open("nightly", writes=True)) as notes:
+        assert notes.place() is None
+        notes.save(ANN, [OLD], [])
+        notes.finish(PLACE)
+
+    assert file.find_problem() == ""
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.95])
+def test_damaged_page_is_found_at_the_latest_when_it_is_read(
+    notes: RuleNotes, file: StageFile, share: float
+) -> None:
+    many = [StagedEntry(f"e{number}", traces=(number,)) for number in range(9_999)]
+    notes.save(ANN, many, [])
+    notes.finish(PLACE)
+    notes.close()
+    with file.path.open("r+b") as damaged:
+        damaged.seek(int(file.path.stat().st_size * share) // 4_096 * 4_096)
+        damaged.write(b"\xff" * 4_096)
+    assert "damaged" in file.find_problem()
+
+    with suppress(StoreError), closing(file.open("nightly", writes=True)) as again:
+        again.entries(ANN, [one.id for one in many])
+        again.traced(ANN, range(9_999))
+        again.owners_of([one.id for one in many])
+
+    with closing(file.open("nightly", writes=True)) as again:
+        assert again.place() is None
+    assert file.find_problem() == ""
+
+
+def test_file_of_another_version_is_made_again(notes: RuleNotes, file: StageFile) -> None:
+    notes.close()
+    with closing(sqlite3.connect(file.path)) as other:
+        other.execute("PRAGMA user_version = 99")
+
+    with closing(file.open("nightly", writes=True)) as again:
+        assert again.place() is None
+
+
+def test_missing_file_has_no_notes(file: StageFile) -> None:
+    with pytest.raises(StoreError):
+        file.open("nightly", writes=False)
+
+    file.erase("ann-canary")
+    assert file.find_problem() == ""
+    assert not file.path.exists()
