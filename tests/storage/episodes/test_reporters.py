@@ -63,9 +63,14 @@ async def test_put_beyond_the_tolerance_is_accepted_and_reported(tmp_path: Path)
 
 
 async def test_a_host_that_configures_no_structlog_finds_the_warning_in_its_logging(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     structlog.reset_defaults()
+    # A command that another test ran here has left a handler that prints.
+    monkeypatch.setattr(logging.getLogger(), "handlers", [caplog.handler])
     async with store(tmp_path) as memory:
         with caplog.at_level(logging.WARNING):
             await memory.put(FUTURE, **SCOPE)
