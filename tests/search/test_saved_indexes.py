@@ -50,7 +50,7 @@ def save(saved: SavedIndexes, index: EpisodeIndex, place: FeedPlace = PLACE) -> 
 def load(saved: SavedIndexes, *, language: str | None, vectors: bool) -> EpisodeIndex:
     found = saved.load(SCOPE)
     assert found is not None
-    assert found.place == PLACE
+    assert found.place == PLACE.without_id()
     index = EpisodeIndex(SCOPE, language=language, vectors=vectors)
     index.load(found.parts)
     return index

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import cache, cached_property
 from itertools import accumulate, islice
 from sys import intern
+from threading import Lock
 from typing import Any, NamedTuple
 
 import orjson
@@ -25,7 +26,7 @@ from slumberd.search.columns import Parts, SavedParts, read_array, read_json
 from slumberd.search.followed_scopes import RowIds
 from slumberd.search.hits import Trust
 from slumberd.search.languages import is_stop_word, words_of
-from slumberd.search.saved_indexes import LEAST_TEXTS
+from slumberd.search.saved_indexes import EPISODE_ROWS, LEAST_TEXTS
 from slumberd.search.scope_index import FoundText, IndexedTurn, ScopeIndex
 from slumberd.search.terms import Analyser
 
@@ -513,6 +514,8 @@ class EpisodeIndex:
         self._has_gone = False
         self._read_ages: Callable[[], list[tuple[int, str]]] = list
         self._read_rows: Callable[[], RowIds] = RowIds
+        self._known_rows: RowIds | None = None
+        self._reading_rows = Lock()
         self._short: dict[str, bool] = {}
         self._hidden: frozenset[str] = frozenset()
 
@@ -521,9 +524,13 @@ class EpisodeIndex:
         """The instant and the id of each episode, in order."""
         return self._read_ages()
 
-    @cached_property
+    @property
     def _rows(self) -> RowIds:
-        return self._read_rows()
+        # The thread that follows the store reads it, too: both must get the same object.
+        with self._reading_rows:
+            if self._known_rows is None:
+                self._known_rows = self._read_rows()
+            return self._known_rows
 
     def __len__(self) -> int:
         return len(self.versions)
@@ -542,9 +549,14 @@ class EpisodeIndex:
         return self._rows.among(rows)
 
     @property
+    def has_gone(self) -> bool:
+        """Whether the saved index has an episode that is gone."""
+        return self._is_saved and self._has_gone
+
+    @property
     def is_to_save(self) -> bool:
         """Whether so much is not saved that it is worth it, or a saved episode is gone."""
-        if self._is_saved and self._has_gone:
+        if self.has_gone:
             return True
         return len(self) >= LEAST_TEXTS and self.unsaved >= max(
             _LEAST_CHANGES, len(self) // _CHANGED_SHARE
@@ -565,7 +577,7 @@ class EpisodeIndex:
         own: SavedParts = {
             "episode_ids": orjson.dumps(ids),
             "episode_ats": array("q", (at for at, _ in self._ages)),
-            "episode_rows": array("q", (rows[id] for id in ids)),
+            EPISODE_ROWS: array("q", (rows[id] for id in ids)),
             "hidden": orjson.dumps([self.latest_at, *sorted(self._hidden)]),
         }
         return own | self.versions.parts(ids) | self.index.parts()
@@ -579,11 +591,12 @@ class EpisodeIndex:
             ValueError: A part is damaged.
         """
         ids: list[str] = read_json(parts["episode_ids"])
-        ats, rows = (read_array("q", parts[name]) for name in ("episode_ats", "episode_rows"))
+        ats, rows = (read_array("q", parts[name]) for name in ("episode_ats", EPISODE_ROWS))
         self.latest_at, *hidden = read_json(parts["hidden"])
         self._hidden = frozenset(hidden)
         self._read_ages = lambda: [*zip(ats, ids, strict=True)]
         self._read_rows = lambda: RowIds(zip(rows, ids, strict=True))
+        self._known_rows = None
         self.versions.load(parts, ids)
         self.index.load(parts)
         self.note_saved()
