@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import cache, cached_property
 from itertools import accumulate, islice
-from sys import intern
+from sys import getsizeof, intern
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -431,6 +431,12 @@ class KeptEpisodes:
         self._places: dict[str, int] = {}
         self._ends = array("Q")
         self._saved: bytes | bytearray | memoryview = b""
+        self._bytes_of_new = 0
+
+    @property
+    def bytes_of_texts(self) -> int:
+        """About how much memory the texts take."""
+        return self._bytes_of_new + len(self._saved)
 
     def __len__(self) -> int:
         return len(self._new) + len(self._places)
@@ -453,12 +459,18 @@ class KeptEpisodes:
         """Add an episode, in place of the one with its id."""
         if episode.id in self._places:
             self.pop(episode.id)
+        before = self._new.get(episode.id)
+        if before is not None:
+            self._bytes_of_new -= getsizeof(before.content)
         self._new[episode.id] = episode
+        self._bytes_of_new += getsizeof(episode.content)
 
     def pop(self, id: str) -> KeptEpisode:
         """Remove an episode; no byte of it stays."""
         found = self[id]
-        if self._new.pop(id, None) is None:
+        if self._new.pop(id, None) is not None:
+            self._bytes_of_new -= getsizeof(found.content)
+        else:
             begin, end = self._bounds_of(self._places.pop(id))
             if not isinstance(self._saved, bytearray):
                 self._saved = bytearray(self._saved)
@@ -538,7 +550,10 @@ class EpisodeIndex:
     @property
     def size_bytes(self) -> int:
         """About how much memory the episodes and the index take."""
-        return _BYTES_OF_NOTHING + self.index.size_bytes + _BYTES_OF_AN_EPISODE * len(self.versions)
+        of_index = self.index.size_bytes
+        # Texts of words take up to half of what their index takes, which is counted there.
+        more = max(0, self.versions.bytes_of_texts - of_index // 2)
+        return _BYTES_OF_NOTHING + of_index + more + _BYTES_OF_AN_EPISODE * len(self.versions)
 
     def rows(self) -> list[int]:
         """Return the rows of the episodes."""
