@@ -9,7 +9,7 @@ import resource
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -21,7 +21,7 @@ import pytest_asyncio
 from slumberd import Memory
 from slumberd.daemon.new_state_directory import make_state_directory
 from slumberd.model.episode import Episode
-from slumberd.model.feed import FeedChanges, FeedPlace, ScopeReading
+from slumberd.model.feed import FeedChanges, FeedPlace, NumberedVersion, ScopeReading
 from slumberd.model.firing import Position
 from slumberd.model.scope import ScopeFilter
 from slumberd.search.hits import Hit
@@ -63,6 +63,9 @@ class CountedFeed:
     async def read_scope(self, scope: ScopeFilter) -> ScopeReading:
         self.readings += 1
         return await self._feed.read_scope(scope)
+
+    async def versions(self, rows: Iterable[int]) -> list[NumberedVersion]:
+        return await self._feed.versions(rows)
 
     async def changes(self, place: FeedPlace, *, most: int) -> FeedChanges | None:
         return await self._feed.changes(place, most=most)
@@ -272,6 +275,19 @@ async def test_index_is_newer_than_a_restored_store_and_is_built_anew(site: Site
 
         assert "m5" in await third.ids("dog number 5")
         assert third.feed.readings == 1
+
+
+async def test_index_of_a_store_that_was_copied_back_and_written_again_is_not_used(
+    site: Site,
+) -> None:
+    async with SQLiteMemoryStore(site.state / "other.db") as other:
+        await other.put_many([*MANY, episode("last", content="a zebra")])
+        await site.save(episode("last", content=CANARY))
+        process = site.process(other)
+
+        assert (await process.ids("zebra"))[:1] == ["last"]
+        assert (await process.find(CANARY)) == []
+        assert process.feed.readings == 1
 
 
 async def test_damaged_index_is_built_anew_and_saved(site: Site) -> None:

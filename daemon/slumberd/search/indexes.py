@@ -5,9 +5,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache, cached_property
+from heapq import nlargest
 from itertools import accumulate, islice
 from sys import getsizeof, intern
 from threading import Lock
@@ -396,6 +397,9 @@ _LEAST_CHANGES = 500
 _CHANGED_SHARE = 20
 """An index is saved again after so many changes, and after this part of its texts."""
 
+_MOST_COMPARED = 50
+"""So many rows of an index that was loaded are compared with the store."""
+
 _FEW = 50
 """At most so many episodes are put into the order of time one by one; more are sorted."""
 
@@ -512,6 +516,7 @@ class EpisodeIndex:
         versions: What is kept of each episode, by id.
         latest_at: No episode is later than this instant, microseconds since 1970 UTC.
         unsaved: How many changes of episodes are not saved.
+        newest_saved: The last rows of an index that was loaded, with the ids of their episodes.
     """
 
     def __init__(self, scope: ScopeFilter, *, language: str | None, vectors: bool) -> None:
@@ -522,6 +527,7 @@ class EpisodeIndex:
         )
         self.latest_at = 0
         self.unsaved = 0
+        self.newest_saved: Mapping[int, str] = {}
         self._is_saved = False
         self._has_gone = False
         self._read_ages: Callable[[], list[tuple[int, str]]] = list
@@ -612,9 +618,20 @@ class EpisodeIndex:
         self._read_ages = lambda: [*zip(ats, ids, strict=True)]
         self._read_rows = lambda: RowIds(zip(rows, ids, strict=True))
         self._known_rows = None
+        self.newest_saved = dict(nlargest(_MOST_COMPARED, zip(rows, ids, strict=True)))
         self.versions.load(parts, ids)
         self.index.load(parts)
         self.note_saved()
+
+    def has_all(self, rows: Mapping[int, str], versions: Iterable[NumberedVersion]) -> bool:
+        """Return whether some rows have just the episodes that the index has.
+
+        Args:
+            rows: The id of the episode in each row.
+            versions: What is readable in these rows.
+        """
+        found = {one.row: _kept(one.version) for one in versions}
+        return found == {row: self.versions[id] for row, id in rows.items()}
 
     def replace(self, rows: Iterable[int], versions: Iterable[NumberedVersion]) -> None:
         """Read rows again: what was in them goes, and what is in them now comes."""

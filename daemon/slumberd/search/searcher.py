@@ -141,6 +141,7 @@ class Searcher:
             self._threads,
             self._bound,
             load=None if saved is None else self._load,
+            is_of_store=self._is_of_store,
         )
         self._followed_facts = (
             None
@@ -322,6 +323,18 @@ class Searcher:
         except (LookupError, TypeError, ValueError):  # it was written by other code
             return None
         return found.place, index
+
+    async def _is_of_store(self, index: EpisodeIndex, changed: frozenset[int]) -> bool:
+        """Return whether the store has the newest episodes of an index that was loaded.
+
+        A copy that took the place of a store, and was written again, may have a log that ends at
+        the same episode with another text.
+
+        Args:
+            changed: The rows that changed after the index was saved.
+        """
+        rows = {row: id for row, id in index.newest_saved.items() if row not in changed}
+        return index.has_all(rows, await self._feed.versions(rows))
 
     async def save(self) -> None:
         """Save the indexes of episodes of which much is not saved yet, or saved episodes are gone.

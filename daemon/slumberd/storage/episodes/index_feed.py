@@ -82,6 +82,10 @@ class IndexFeed:
         rows = frozenset(row for (row,) in written).union(gone)
         return FeedChanges(_place(session), rows, self._versions(session, rows))
 
+    async def versions(self, rows: Iterable[int]) -> list[NumberedVersion]:
+        """Return what is readable in some rows."""
+        return await self._engine.read(partial(self._versions, rows=[*rows]))
+
     async def deletions(self, number: int) -> list[Deletion]:
         """Return the deletions after one, the first first; the oldest of many may be missing.
 
