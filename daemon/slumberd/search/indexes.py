@@ -8,8 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache, cached_property
-from heapq import nlargest
-from itertools import accumulate, islice
+from itertools import accumulate, compress, islice
 from sys import getsizeof, intern
 from threading import Lock
 from typing import Any, NamedTuple
@@ -618,7 +617,9 @@ class EpisodeIndex:
         self._read_ages = lambda: [*zip(ats, ids, strict=True)]
         self._read_rows = lambda: RowIds(zip(rows, ids, strict=True))
         self._known_rows = None
-        self.newest_saved = dict(nlargest(_MOST_COMPARED, zip(rows, ids, strict=True)))
+        newest = {*sorted(rows)[-_MOST_COMPARED:]}  # the rows are almost in order
+        found = compress(zip(rows, ids, strict=True), map(newest.__contains__, rows))
+        self.newest_saved = dict(found)
         self.versions.load(parts, ids)
         self.index.load(parts)
         self.note_saved()
