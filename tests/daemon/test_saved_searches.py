@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +21,8 @@ import pytest_asyncio
 from slumberd import Memory
 from slumberd.daemon.new_state_directory import make_state_directory
 from slumberd.model.episode import Episode
-from slumberd.model.feed import FeedChanges, FeedPlace, ScopeReading
+from slumberd.model.feed import FeedChanges, FeedPlace, NumberedVersion, ScopeReading
+from slumberd.model.firing import Position
 from slumberd.model.scope import ScopeFilter
 from slumberd.search.hits import Hit
 from slumberd.search.saved_indexes import (
@@ -61,6 +64,9 @@ class CountedFeed:
         self.readings += 1
         return await self._feed.read_scope(scope)
 
+    async def versions(self, rows: Iterable[int]) -> list[NumberedVersion]:
+        return await self._feed.versions(rows)
+
     async def changes(self, place: FeedPlace, *, most: int) -> FeedChanges | None:
         return await self._feed.changes(place, most=most)
 
@@ -87,8 +93,10 @@ class Site(NamedTuple):
     def process(self, memory: SQLiteMemoryStore | None = None) -> Process:
         """Return another process, which has nothing in memory."""
         feed = CountedFeed(memory or self.memory)
-        saved = SavedIndexes(self.state, store=["one"], made_with=["english"])
-        return Process(feed, Searcher(feed, language="english", saved=saved))
+        return Process(feed, Searcher(feed, language="english", saved=self.saved()))
+
+    def saved(self) -> SavedIndexes:
+        return SavedIndexes(self.state, store=["one"], made_with=["english"])
 
     async def save(self, *more: Episode) -> None:
         """Save the index of all episodes."""
@@ -147,6 +155,90 @@ async def test_index_is_saved_again_when_a_saved_episode_is_gone(site: Site) -> 
     assert [one.problem for one in check_indexes(site.state)] == [""]
 
 
+async def test_saved_index_names_no_episode_of_another_user(site: Site) -> None:
+    await site.save()
+    await site.memory.put_many([episode(f"{CANARY}-1", content="cat", user="bob")])
+    second = site.process()
+    await second.find("dog")
+    await second.searcher._save(site.saved(), SCOPE)
+
+    assert files_with(CANARY, site.state / DIRECTORY) == []
+    third = site.process()
+    assert "m7" in await third.ids("dog number 7")
+    assert third.feed.readings == 0
+
+
+async def test_index_whose_episode_a_program_deleted_is_removed_without_a_search(
+    site: Site,
+) -> None:
+    await site.save(episode("gone", content=CANARY))
+    bobs = [episode(f"b{n}", content="cat", user="bob") for n in range(LEAST_TEXTS)]
+    await site.memory.put_many(bobs)
+    process, deletions = site.process(), site.memory.feed.deletions
+    await process.searcher.search("cat", user="bob")
+    await process.searcher.save()
+    assert len([*check_indexes(site.state)]) == 2
+    assert await process.searcher.remove_gone(deletions) == 0
+
+    delete(site, "gone")
+
+    assert await process.searcher.remove_gone(deletions) == 1
+    assert files_with(CANARY, site.state / DIRECTORY) == []
+    assert site.saved().load(ScopeFilter.of("bob", None, None)) is not None
+    assert await process.searcher.remove_gone(deletions) == 0
+
+
+async def test_index_that_may_hold_a_deleted_episode_is_removed(site: Site) -> None:
+    await site.save(episode("gone", content=CANARY))
+    path = site.state / "memory.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO slumberd_episode_deletions (rid) VALUES (NULL)")
+
+    assert await site.process().searcher.remove_gone(site.memory.feed.deletions) == 1
+
+
+async def test_index_that_cannot_be_used_is_removed(site: Site) -> None:
+    await site.save(episode("gone", content=CANARY))
+    other = SavedIndexes(site.state, store=["two"], made_with=["english"])
+    searcher = Searcher(site.memory, language="english", saved=other)
+
+    await searcher.remove_gone(site.memory.feed.deletions)
+
+    assert [*check_indexes(site.state)] == []
+
+
+async def test_saved_index_with_a_deleted_episode_goes_when_it_cannot_be_saved(site: Site) -> None:
+    await site.save(episode("gone", content=CANARY))
+    delete(site, "gone")
+    process = site.process()
+    await process.find("dog")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, before[1]))  # as a full disk
+    try:
+        await process.searcher.save()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert [*(site.state / DIRECTORY).rglob("*.*")] == []
+
+
+def test_erasures_of_many_users_at_once_remove_all(tmp_path: Path) -> None:
+    saved = SavedIndexes(tmp_path, store=["one"], made_with=[])
+    users = [f"user{n}" for n in range(60)]
+    for user in users:
+        with saved.writing(user) as writer:
+            assert writer is not None
+            for session in range(5):
+                scope = ScopeFilter.of(user, f"s{session}", None)
+                assert writer.save(scope, FeedPlace(Position(), 0), {"part": b"x"})
+
+    with ThreadPoolExecutor(4) as executor:
+        [*executor.map(remove_indexes_of, [tmp_path] * len(users), users)]
+
+    assert [*(tmp_path / DIRECTORY).iterdir()] == []
+
+
 async def test_small_scope_is_not_saved(site: Site) -> None:
     await site.memory.put_many(MANY[1:])
     process = site.process()
@@ -183,6 +275,19 @@ async def test_index_is_newer_than_a_restored_store_and_is_built_anew(site: Site
 
         assert "m5" in await third.ids("dog number 5")
         assert third.feed.readings == 1
+
+
+async def test_index_of_a_store_that_was_copied_back_and_written_again_is_not_used(
+    site: Site,
+) -> None:
+    async with SQLiteMemoryStore(site.state / "other.db") as other:
+        await other.put_many([*MANY, episode("last", content="a zebra")])
+        await site.save(episode("last", content=CANARY))
+        process = site.process(other)
+
+        assert (await process.ids("zebra"))[:1] == ["last"]
+        assert (await process.find(CANARY)) == []
+        assert process.feed.readings == 1
 
 
 async def test_damaged_index_is_built_anew_and_saved(site: Site) -> None:

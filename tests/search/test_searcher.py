@@ -20,7 +20,7 @@ from slumberd.clock import SystemClock
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import FireRequest
 from slumberd.model.episode import Episode
-from slumberd.model.errors import MemoryScopeError, UsageError
+from slumberd.model.errors import MemoryScopeError, StoreError, UsageError
 from slumberd.model.fact import Fact
 from slumberd.model.scope import ScopeFilter
 from slumberd.search.followed_scopes import FEW_TEXTS
@@ -180,6 +180,37 @@ async def test_forgotten_user_leaves_no_text_in_memory_and_others_stay(stores: S
 
     assert reachable_texts(stores.searcher, holding="zeppelinism") == []
     assert reachable_texts(stores.searcher, holding="zeppelins") != []
+
+
+class FailingFeed:
+    """A feed of facts that cannot be read."""
+
+    async def place(self) -> None:
+        raise StoreError("the facts cannot be read")
+
+
+class SlowFeed:
+    """A feed of episodes whose reading takes some rounds of the loop."""
+
+    is_reading = False
+
+    async def place(self) -> None:
+        self.is_reading = True
+        for _ in range(20):
+            await asyncio.sleep(0)
+        self.is_reading = False
+
+
+async def test_search_that_fails_leaves_no_reading_behind(stores: Stores) -> None:
+    searcher = Searcher(stores.memory, stores.facts)
+    slow = searcher._episodes._feed = SlowFeed()  # type: ignore[assignment]
+    assert searcher._followed_facts is not None
+    searcher._followed_facts._feed = FailingFeed()  # type: ignore[assignment]
+
+    with pytest.raises(StoreError, match="cannot be read"):
+        await searcher.search("dog", user="alice")
+
+    assert not slow.is_reading
 
 
 def execute(path: Path, *statements: str) -> None:

@@ -88,7 +88,6 @@ from slumberd.operations.writes.put_once import OncePutter
 from slumberd.operations.writes.rule_runner import RuleRunner, Turn
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
-from slumberd.search.searcher import Searcher
 from slumberd.storage.protocols import Watch
 from slumberd.workers.language_models.recorder import AnswerRecorder
 from slumberd.workers.provenance.publisher import ProvenancePublisher
@@ -460,7 +459,7 @@ class Daemon:
             self._remove_erased_bytes(components.operations, components.stores),
             components.reloading.run(),
             components.moving.run(self._stop),
-            self._save_indexes(components.searcher),
+            self._save_indexes(components),
             self._keep_alive(components),
             self._tenure.hold(self._stop),
             ReductionAlarm(
@@ -501,13 +500,18 @@ class Daemon:
                 _log.warning("erasure.unfinished", error=type(error).__name__, message=str(error))
             await set_within(self._stop, self._intervals.quiet_seconds)
 
-    async def _save_indexes(self, searcher: Searcher) -> None:
-        """Save the indexes of the search, so that the next process need not build them."""
-        while not await set_within(self._stop, self._intervals.save_seconds):
+    async def _save_indexes(self, components: Components) -> None:
+        """Save the indexes of the search, so that the next process need not build them.
+
+        Those that hold an episode that a program deleted are removed.
+        """
+        searcher, deletions = components.searcher, components.stores.memory.feed.deletions
+        stops = False
+        while not stops:
+            stops = await set_within(self._stop, self._intervals.save_seconds)
             with suppress(StoreError):  # the next search reports a store that cannot be read
                 await searcher.save()
-        with suppress(StoreError):
-            await searcher.save()
+                await searcher.remove_gone(deletions)
 
     def _heartbeat(self, components: Components) -> Heartbeat:
         troubles = components.scheduler.troubles

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Mapping, Set
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence, Set
+from hashlib import blake2b
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from slumberd.model.episode import EpisodeVersion
@@ -19,12 +20,46 @@ class FeedPlace(NamedTuple):
     """Up to where a reader knows the episodes.
 
     Attributes:
-        position: The last row of the log.
+        position: The last row of the log. In a file, a hash stands for the id of its episode,
+            which may be another user's.
         deletion: The number of the last deletion.
     """
 
     position: Position
     deletion: int
+
+    def without_id(self) -> FeedPlace:
+        """Return the place with a hash in place of the id of the episode."""
+        seq, eid = self.position
+        return self._replace(position=Position(seq, _hash_of(seq, eid)))
+
+    def is_at(self, eid: str | None) -> bool:
+        """Return whether the last row of the log is of an episode; None stands for no row."""
+        seq, own = self.position
+        return not seq or (eid is not None and own in (eid, _hash_of(seq, eid)))
+
+
+def _hash_of(seq: int, eid: str) -> str:
+    return blake2b(f"{seq} {eid}".encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+class Deletion(NamedTuple):
+    """A row of the episodes that a program deleted.
+
+    Attributes:
+        number: Counts the deletions.
+        row: The row; None stands for rows that are unknown.
+    """
+
+    number: int
+    row: int | None
+
+
+def are_unknown(deletions: Sequence[Deletion], number: int) -> bool:
+    """Return whether rows were deleted after a number that the deletions after it do not name."""
+    if not deletions:
+        return False
+    return deletions[0].number != number + 1 or any(one.row is None for one in deletions)
 
 
 class FactPlace(NamedTuple):

@@ -72,11 +72,19 @@ class Feed(Protocol[P, V]):
         ...
 
 
+class EpisodeFeed(Feed[FeedPlace, NumberedVersion], Protocol):
+    """Tells indexes which episodes a store holds."""
+
+    async def versions(self, rows: Iterable[int]) -> list[NumberedVersion]:
+        """Return what is readable in some rows."""
+        ...
+
+
 class SearchedEpisodes(Protocol):
     """A store of episodes that a search reads."""
 
     @property
-    def feed(self) -> Feed[FeedPlace, NumberedVersion]:
+    def feed(self) -> EpisodeFeed:
         """What its indexes read."""
         ...
 
@@ -334,6 +342,7 @@ class FollowedScopes(Generic[F, V]):
         threads: Runs all work on it.
         bound: How much memory all of it may take.
         load: Returns what was made of a scope and saved, if anything.
+        is_of_store: Returns whether the store has what was loaded, but for the rows that changed.
     """
 
     def __init__(
@@ -344,9 +353,11 @@ class FollowedScopes(Generic[F, V]):
         bound: MemoryBound,
         *,
         load: Callable[[ScopeFilter], Loaded[F] | None] | None = None,
+        is_of_store: Callable[[F, frozenset[Any]], Awaitable[bool]] | None = None,
     ) -> None:
         self._feed: Feed[Any, V] = feed
         self._load = load
+        self._is_of_store = is_of_store
         self._make = make
         self._threads = threads
         self._bound = bound
@@ -420,6 +431,8 @@ class FollowedScopes(Generic[F, V]):
         changes = await self._feed.changes(place, most=max(_MOST_CHANGES, len(made) // 2))
         # A store that was restored from a backup may have had fewer deletions.
         if changes is None or changes.place.deletion < place.deletion:
+            return None
+        if self._is_of_store is not None and not await self._is_of_store(made, changes.rows):
             return None
         if changes.rows:
             replace = partial(made.replace, changes.rows, changes.versions)

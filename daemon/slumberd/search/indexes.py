@@ -5,11 +5,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache, cached_property
-from itertools import accumulate, islice
-from sys import intern
+from itertools import accumulate, compress, islice
+from sys import getsizeof, intern
+from threading import Lock
 from typing import Any, NamedTuple
 
 import orjson
@@ -25,7 +26,7 @@ from slumberd.search.columns import Parts, SavedParts, read_array, read_json
 from slumberd.search.followed_scopes import RowIds
 from slumberd.search.hits import Trust
 from slumberd.search.languages import is_stop_word, words_of
-from slumberd.search.saved_indexes import LEAST_TEXTS
+from slumberd.search.saved_indexes import EPISODE_ROWS, LEAST_TEXTS
 from slumberd.search.scope_index import FoundText, IndexedTurn, ScopeIndex
 from slumberd.search.terms import Analyser
 
@@ -395,6 +396,9 @@ _LEAST_CHANGES = 500
 _CHANGED_SHARE = 20
 """An index is saved again after so many changes, and after this part of its texts."""
 
+_MOST_COMPARED = 50
+"""So many rows of an index that was loaded are compared with the store."""
+
 _FEW = 50
 """At most so many episodes are put into the order of time one by one; more are sorted."""
 
@@ -430,6 +434,12 @@ class KeptEpisodes:
         self._places: dict[str, int] = {}
         self._ends = array("Q")
         self._saved: bytes | bytearray | memoryview = b""
+        self._bytes_of_new = 0
+
+    @property
+    def bytes_of_texts(self) -> int:
+        """About how much memory the texts take."""
+        return self._bytes_of_new + len(self._saved)
 
     def __len__(self) -> int:
         return len(self._new) + len(self._places)
@@ -452,12 +462,18 @@ class KeptEpisodes:
         """Add an episode, in place of the one with its id."""
         if episode.id in self._places:
             self.pop(episode.id)
+        before = self._new.get(episode.id)
+        if before is not None:
+            self._bytes_of_new -= getsizeof(before.content)
         self._new[episode.id] = episode
+        self._bytes_of_new += getsizeof(episode.content)
 
     def pop(self, id: str) -> KeptEpisode:
         """Remove an episode; no byte of it stays."""
         found = self[id]
-        if self._new.pop(id, None) is None:
+        if self._new.pop(id, None) is not None:
+            self._bytes_of_new -= getsizeof(found.content)
+        else:
             begin, end = self._bounds_of(self._places.pop(id))
             if not isinstance(self._saved, bytearray):
                 self._saved = bytearray(self._saved)
@@ -499,6 +515,7 @@ class EpisodeIndex:
         versions: What is kept of each episode, by id.
         latest_at: No episode is later than this instant, microseconds since 1970 UTC.
         unsaved: How many changes of episodes are not saved.
+        newest_saved: The last rows of an index that was loaded, with the ids of their episodes.
     """
 
     def __init__(self, scope: ScopeFilter, *, language: str | None, vectors: bool) -> None:
@@ -509,10 +526,13 @@ class EpisodeIndex:
         )
         self.latest_at = 0
         self.unsaved = 0
+        self.newest_saved: Mapping[int, str] = {}
         self._is_saved = False
         self._has_gone = False
         self._read_ages: Callable[[], list[tuple[int, str]]] = list
         self._read_rows: Callable[[], RowIds] = RowIds
+        self._known_rows: RowIds | None = None
+        self._reading_rows = Lock()
         self._short: dict[str, bool] = {}
         self._hidden: frozenset[str] = frozenset()
 
@@ -521,9 +541,13 @@ class EpisodeIndex:
         """The instant and the id of each episode, in order."""
         return self._read_ages()
 
-    @cached_property
+    @property
     def _rows(self) -> RowIds:
-        return self._read_rows()
+        # The thread that follows the store reads it, too: both must get the same object.
+        with self._reading_rows:
+            if self._known_rows is None:
+                self._known_rows = self._read_rows()
+            return self._known_rows
 
     def __len__(self) -> int:
         return len(self.versions)
@@ -531,7 +555,10 @@ class EpisodeIndex:
     @property
     def size_bytes(self) -> int:
         """About how much memory the episodes and the index take."""
-        return _BYTES_OF_NOTHING + self.index.size_bytes + _BYTES_OF_AN_EPISODE * len(self.versions)
+        of_index = self.index.size_bytes
+        # Texts of words take up to half of what their index takes, which is counted there.
+        more = max(0, self.versions.bytes_of_texts - of_index // 2)
+        return _BYTES_OF_NOTHING + of_index + more + _BYTES_OF_AN_EPISODE * len(self.versions)
 
     def rows(self) -> list[int]:
         """Return the rows of the episodes."""
@@ -542,9 +569,14 @@ class EpisodeIndex:
         return self._rows.among(rows)
 
     @property
+    def has_gone(self) -> bool:
+        """Whether the saved index has an episode that is gone."""
+        return self._is_saved and self._has_gone
+
+    @property
     def is_to_save(self) -> bool:
         """Whether so much is not saved that it is worth it, or a saved episode is gone."""
-        if self._is_saved and self._has_gone:
+        if self.has_gone:
             return True
         return len(self) >= LEAST_TEXTS and self.unsaved >= max(
             _LEAST_CHANGES, len(self) // _CHANGED_SHARE
@@ -565,7 +597,7 @@ class EpisodeIndex:
         own: SavedParts = {
             "episode_ids": orjson.dumps(ids),
             "episode_ats": array("q", (at for at, _ in self._ages)),
-            "episode_rows": array("q", (rows[id] for id in ids)),
+            EPISODE_ROWS: array("q", (rows[id] for id in ids)),
             "hidden": orjson.dumps([self.latest_at, *sorted(self._hidden)]),
         }
         return own | self.versions.parts(ids) | self.index.parts()
@@ -579,14 +611,28 @@ class EpisodeIndex:
             ValueError: A part is damaged.
         """
         ids: list[str] = read_json(parts["episode_ids"])
-        ats, rows = (read_array("q", parts[name]) for name in ("episode_ats", "episode_rows"))
+        ats, rows = (read_array("q", parts[name]) for name in ("episode_ats", EPISODE_ROWS))
         self.latest_at, *hidden = read_json(parts["hidden"])
         self._hidden = frozenset(hidden)
         self._read_ages = lambda: [*zip(ats, ids, strict=True)]
         self._read_rows = lambda: RowIds(zip(rows, ids, strict=True))
+        self._known_rows = None
+        newest = {*sorted(rows)[-_MOST_COMPARED:]}  # the rows are almost in order
+        found = compress(zip(rows, ids, strict=True), map(newest.__contains__, rows))
+        self.newest_saved = dict(found)
         self.versions.load(parts, ids)
         self.index.load(parts)
         self.note_saved()
+
+    def has_all(self, rows: Mapping[int, str], versions: Iterable[NumberedVersion]) -> bool:
+        """Return whether some rows have just the episodes that the index has.
+
+        Args:
+            rows: The id of the episode in each row.
+            versions: What is readable in these rows.
+        """
+        found = {one.row: _kept(one.version) for one in versions}
+        return found == {row: self.versions[id] for row, id in rows.items()}
 
     def replace(self, rows: Iterable[int], versions: Iterable[NumberedVersion]) -> None:
         """Read rows again: what was in them goes, and what is in them now comes."""

@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from hashlib import blake2b
@@ -26,10 +26,10 @@ import orjson
 
 from slumberd.file_modes import create_file, is_shared, make_directory
 from slumberd.model.errors import StoreError
-from slumberd.model.feed import FeedPlace
+from slumberd.model.feed import Deletion, FeedPlace, are_unknown
 from slumberd.model.firing import Position
 from slumberd.model.scope import ScopeFilter
-from slumberd.search.columns import Parts, SavedParts
+from slumberd.search.columns import Parts, SavedParts, read_array
 from slumberd.search.scope_vectors import VECTOR_ROWS
 
 if TYPE_CHECKING:
@@ -41,7 +41,10 @@ DIRECTORY = "search"
 LEAST_TEXTS = 1_000
 """The index of a smaller scope is built in a twentieth of a second, so it is not saved."""
 
-_FORMAT = 1
+EPISODE_ROWS = "episode_rows"
+"""The part with the rows of the episodes that an index has."""
+
+_FORMAT = 2
 _BEGINNING = b"slumberd index\n\0"
 _ALIGNMENT = 64
 _LONGEST_HEADER = 2**24
@@ -59,6 +62,18 @@ class SavedIndex(NamedTuple):
 
     place: FeedPlace
     parts: Parts
+
+
+class _Checked(NamedTuple):
+    """Up to which deletion a file was checked.
+
+    Attributes:
+        version: Its inode, and when it was written.
+        deletion: The number of the deletion; None for a file that cannot be used.
+    """
+
+    version: tuple[int, int]
+    deletion: int | None
 
 
 class SavedFile(NamedTuple):
@@ -89,6 +104,7 @@ class SavedIndexes:
         self._state = state
         stamp = [_FORMAT, *store, *made_with, *_versions()]
         self._stamp = blake2b(orjson.dumps(stamp), digest_size=16).hexdigest()
+        self._checked: dict[Path, _Checked] = {}
 
     def load(self, scope: ScopeFilter) -> SavedIndex | None:
         """Return the index of a scope; None when there is none that can be used."""
@@ -102,6 +118,61 @@ class SavedIndexes:
                 return SavedIndex(_place_of(header), dict(parts))
         except (OSError, ValueError, LookupError, TypeError):
             return None
+
+    def find_deletions(self) -> dict[Path, int]:
+        """Return by file the number of the last deletion that it knows of, or was checked for.
+
+        A file that cannot be used is removed: nobody would bring it up to date.
+        """
+        found: dict[Path, int] = {}
+        for path in self._state.glob(f"{DIRECTORY}/*/*{_INDEX}"):
+            with suppress(OSError):  # it has just been removed
+                status = path.stat()
+                version = status.st_ino, status.st_mtime_ns
+                checked = self._checked.get(path)
+                if checked is None or checked.version != version:
+                    checked = _Checked(version, self._deletion_in(path))
+                if checked.deletion is None:
+                    path.unlink()
+                    continue
+                self._checked[path] = checked
+                found[path] = checked.deletion
+        self._checked = {path: self._checked[path] for path in found}
+        return found
+
+    def _deletion_in(self, path: Path) -> int | None:
+        """Return the last deletion that a file knows of; None for one that cannot be used.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        with path.open("rb") as file:
+            try:
+                header = _read_header(file)
+                if header["stamp"] == self._stamp:
+                    return _place_of(header).deletion
+            except (ValueError, LookupError, TypeError):
+                pass
+        return None
+
+    def remove_gone(self, known: Mapping[Path, int], deletions: Sequence[Deletion]) -> int:
+        """Remove the files that hold a deleted episode, or may hold one; return how many.
+
+        Args:
+            known: What `find_deletions` returned.
+            deletions: The deletions after the least number in it, 1 or more.
+        """
+        removed = 0
+        for path, number in known.items():
+            after = [one for one in deletions if one.number > number]
+            with suppress(OSError):
+                if after and (are_unknown(after, number) or _has_row(path, after)):
+                    path.unlink()
+                    removed += 1
+                elif path in self._checked:
+                    last = deletions[-1].number
+                    self._checked[path] = self._checked[path]._replace(deletion=last)
+        return removed
 
     @contextmanager
     def writing(self, user: str) -> Iterator[IndexWriter | None]:
@@ -154,6 +225,11 @@ class IndexWriter:
             return False
         return True
 
+    def remove(self, scope: ScopeFilter) -> None:
+        """Remove the saved index of a scope, if there is one and it may be removed."""
+        with suppress(OSError):
+            os.unlink(_name_of(scope), dir_fd=self._directory)
+
     def _remove_unfinished(self, name: str) -> None:
         """Remove what a process left that ended while it saved the same index."""
         for other in os.listdir(self._directory):  # noqa: PTH208 # no path
@@ -185,10 +261,10 @@ def _remove(directory: Path) -> int:
     """Remove a directory and its files; return how many there were."""
     removed = 0
     while directory.exists():
-        for path in [*directory.iterdir()]:
-            path.unlink(missing_ok=True)
-            removed += 1
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # another erasure removes the same directory
+            for path in [*directory.iterdir()]:
+                path.unlink(missing_ok=True)
+                removed += 1
             _remove_if_empty(directory)
     parent = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -247,11 +323,11 @@ def check_indexes(state: Path) -> Iterator[SavedFile]:
 def _versions() -> list[object]:
     """Return what stands for the versions of the code that makes indexes."""
     found: list[object] = [[*sys.version_info[:3]], sys.byteorder]
-    for name in ("slumberd.search.terms", "snowballstemmer", "wordllama"):
-        spec = find_spec(name)
-        if spec is not None and spec.origin is not None:
-            status = Path(spec.origin).stat()
-            found.append([name, status.st_mtime_ns, status.st_size])
+    specs = map(find_spec, ("snowballstemmer", "wordllama"))
+    libraries = [Path(spec.origin) for spec in specs if spec is not None and spec.origin]
+    for path in [*sorted(Path(__file__).parent.glob("*.py")), *libraries]:
+        status = path.stat()
+        found.append([path.name, status.st_mtime_ns, status.st_size])
     return found
 
 
@@ -299,7 +375,7 @@ def _write(
     header = {
         "stamp": stamp,
         "scope": _parts_of(scope),
-        "place": [*place.position, place.deletion],
+        "place": [*place.without_id().position, place.deletion],
         "parts": {name: [len(view), zlib.crc32(view)] for name, view in views.items()},
     }
     encoded = orjson.dumps(header)
@@ -337,6 +413,22 @@ def _read_header(file: BinaryIO) -> dict[str, Any]:
 def _place_of(header: Mapping[str, Any]) -> FeedPlace:
     seq, eid, deletion = header["place"]
     return FeedPlace(Position(seq, eid), deletion)
+
+
+def _has_row(path: Path, deletions: Iterable[Deletion]) -> bool:
+    """Return whether the index in a file has one of some rows, or cannot be read.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        try:
+            for name, part in _read_parts(file, _read_header(file)):
+                if name == EPISODE_ROWS:
+                    return not {one.row for one in deletions}.isdisjoint(read_array("q", part))
+        except (ValueError, LookupError, TypeError):
+            pass
+    return True
 
 
 def _read_parts(

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import overload
+from typing import TypeVar, cast, overload
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.garbage_collection import collection_paused
@@ -24,7 +24,7 @@ from slumberd.model.episode import (
 )
 from slumberd.model.errors import UsageError
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.feed import FeedPlace, NumberedFact, NumberedVersion
+from slumberd.model.feed import Deletion, FeedPlace, NumberedFact, NumberedVersion
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
 from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
@@ -61,6 +61,9 @@ from slumberd.search.terms import forget_words
 
 MOST_BYTES = 256 * 2**20
 """About how much memory the indexes of a searcher take, by default."""
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 RecordedAt = Callable[[], Awaitable[datetime | None]]
 
@@ -138,6 +141,7 @@ class Searcher:
             self._threads,
             self._bound,
             load=None if saved is None else self._load,
+            is_of_store=self._is_of_store,
         )
         self._followed_facts = (
             None
@@ -320,6 +324,18 @@ class Searcher:
             return None
         return found.place, index
 
+    async def _is_of_store(self, index: EpisodeIndex, changed: frozenset[int]) -> bool:
+        """Return whether the store has the newest episodes of an index that was loaded.
+
+        A copy that took the place of a store, and was written again, may have a log that ends at
+        the same episode with another text.
+
+        Args:
+            changed: The rows that changed after the index was saved.
+        """
+        rows = {row: id for row, id in index.newest_saved.items() if row not in changed}
+        return index.has_all(rows, await self._feed.versions(rows))
+
     async def save(self) -> None:
         """Save the indexes of episodes of which much is not saved yet, or saved episodes are gone.
 
@@ -330,6 +346,20 @@ class Searcher:
             return
         for scope in [scope for scope, one in self._episodes.kept() if one.is_to_save]:
             await self._save(saved, scope)
+
+    async def remove_gone(self, deletions: Callable[[int], Awaitable[list[Deletion]]]) -> int:
+        """Remove the saved indexes that hold deleted episodes, of whatever scope; return how many.
+
+        Args:
+            deletions: Returns the deletions of episodes after a number.
+        """
+        if self._saved is None:
+            return 0
+        known = await asyncio.to_thread(self._saved.find_deletions)
+        found = await deletions(min(known.values())) if known else []
+        if not found:
+            return 0
+        return await asyncio.to_thread(self._saved.remove_gone, known, found)
 
     async def _save(self, saved: SavedIndexes, scope: ScopeFilter) -> None:
         user = scope.user
@@ -394,9 +424,7 @@ class Searcher:
         """
         if not episodes:
             return await self._fact_index(scope, as_of), None
-        facts, index = await asyncio.gather(
-            self._fact_index(scope, as_of), self._all_episodes(scope, as_of)
-        )
+        facts, index = await _both(self._fact_index(scope, as_of), self._all_episodes(scope, as_of))
         hidden = facts.hidden
         if as_of is None and (future := await self._of_the_future(index)):
             hidden |= future
@@ -442,10 +470,24 @@ class Searcher:
 
 def _save(writer: IndexWriter, scope: ScopeFilter, place: FeedPlace, index: EpisodeIndex) -> None:
     try:
-        parts = index.parts()
+        is_saved = writer.save(scope, place, index.parts())
     except TypeError:  # half of a surrogate pair cannot be written
-        return
-    writer.save(scope, place, parts)
+        is_saved = False
+    if not is_saved and index.has_gone:
+        writer.remove(scope)
+
+
+async def _both(one: Awaitable[S], other: Awaitable[T]) -> tuple[S, T]:
+    """Return two results; when one fails, the other does not go on in the background.
+
+    Raises:
+        BaseException: The error of the first that failed.
+    """
+    found = await asyncio.gather(one, other, return_exceptions=True)
+    for result in found:
+        if isinstance(result, BaseException):
+            raise result
+    return cast("tuple[S, T]", found)
 
 
 def _check(limit: int, kinds: Collection[Kind]) -> None:

@@ -41,6 +41,8 @@ def test_status_counts_the_languages_that_a_search_recognises(tmp_path: Path) ->
         "language": "auto",
         "recognised": {"english": 2, "german": 1, "undecided": 1},
         "saved_bytes": 0,
+        "index_bytes": None,
+        "max_index_bytes": 256 * 2**20,
     }
     assert "language auto; newest episodes: english 2, german 1, undecided 1" in (
         home.call("status").stdout

@@ -11,11 +11,13 @@ from functools import partial
 
 from slumberd.model.episode import NaiveTimestamps
 from slumberd.model.feed import (
+    Deletion,
     EpisodeChanges,
     FeedChanges,
     FeedPlace,
     NumberedVersion,
     ScopeReading,
+    are_unknown,
 )
 from slumberd.model.scope import ScopeFilter, ScopeMismatch
 from slumberd.storage.engine import EpisodeEngine, Session
@@ -69,15 +71,28 @@ class IndexFeed:
         return await self._engine.read(partial(self._changes, place=place, most=most))
 
     def _changes(self, session: Session, place: FeedPlace, most: int) -> FeedChanges | None:
-        seq, eid = place.position
-        if seq and episode_log.episode_at(session, seq) != eid:
+        seq = place.position.seq
+        if not place.is_at(episode_log.episode_at(session, seq)):
             return None
         written = session.rows("index_feed.written_after", {"seq": seq, "limit": most + 1})
-        deleted = session.rows("index_feed.deleted_after", {"number": place.deletion})
-        if len(written) > most or _is_unknown(place.deletion, deleted):
+        deleted = _deleted_after(session, place.deletion)
+        if len(written) > most or are_unknown(deleted, place.deletion):
             return None
-        rows = frozenset(row for (row,) in written) | {row for _, row in deleted}
+        gone = (one.row for one in deleted if one.row is not None)
+        rows = frozenset(row for (row,) in written).union(gone)
         return FeedChanges(_place(session), rows, self._versions(session, rows))
+
+    async def versions(self, rows: Iterable[int]) -> list[NumberedVersion]:
+        """Return what is readable in some rows."""
+        return await self._engine.read(partial(self._versions, rows=[*rows]))
+
+    async def deletions(self, number: int) -> list[Deletion]:
+        """Return the deletions after one, the first first; the oldest of many may be missing.
+
+        Args:
+            number: The number of a deletion; 0 for all.
+        """
+        return await self._engine.read(partial(_deleted_after, number=number))
 
     async def changed_ids(self, place: FeedPlace | None) -> EpisodeChanges:
         """Return which episodes were written or deleted after a place.
@@ -101,6 +116,10 @@ def _place(session: Session) -> FeedPlace:
     return FeedPlace(episode_log.newest(session), last[0] if last else 0)
 
 
+def _deleted_after(session: Session, number: int) -> list[Deletion]:
+    return [Deletion(*one) for one in session.rows("index_feed.deleted_after", {"number": number})]
+
+
 def _changed_ids(session: Session, place: FeedPlace | None) -> EpisodeChanges:
     now = _place(session)
     if place is None:
@@ -108,8 +127,8 @@ def _changed_ids(session: Session, place: FeedPlace | None) -> EpisodeChanges:
     seq, eid = place.position
     if seq and episode_log.episode_at(session, seq) != eid:
         return EpisodeChanges(now, known=False)
-    deleted = session.rows("index_feed.deleted_after", {"number": place.deletion})
-    if _is_unknown(place.deletion, deleted) or place.deletion > now.deletion:
+    deleted = _deleted_after(session, place.deletion)
+    if are_unknown(deleted, place.deletion) or place.deletion > now.deletion:
         return EpisodeChanges(now, known=False)
     written = session.rows("index_feed.ids_written_after", {"seq": seq})
     rids = [rid for _, rid in deleted]
@@ -119,10 +138,3 @@ def _changed_ids(session: Session, place: FeedPlace | None) -> EpisodeChanges:
         {eid: last for eid, last in written if isinstance(eid, str)},
         frozenset(eid for (eid,) in gone if isinstance(eid, str)),
     )
-
-
-def _is_unknown(last: int, deleted: list[tuple[int, int | None]]) -> bool:
-    """Return whether rows were deleted that the table does not name."""
-    if not deleted:
-        return False
-    return deleted[0][0] != last + 1 or any(row is None for _, row in deleted)
