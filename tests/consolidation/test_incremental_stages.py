@@ -428,6 +428,62 @@ def unlike(number: int, owners: int) -> Episode:
     )
 
 
+async def test_firing_after_an_erasure_reads_the_rest_of_that_user_only(
+    new_stores: NewStores, tmp_path: Path
+) -> None:
+    nightly = rule("nightly", stages=(Dedup(), Decay(half_life=30 * 24 * HOUR)))
+    with new_stores() as stores:
+        async with open_stores(stores) as home:
+            counted = Counted(home.memory)
+            consolidator = Consolidator(
+                cast("EpisodeLog", counted), home.facts, home.log, FakeClock(), batch=5_000
+            )
+            for one in (home.consolidator, consolidator):
+                one.note_stages_in(StageFile(tmp_path / "stages.db", "as always"))
+            await home.put(*(unlike(number, 20) for number in range(400)))
+            read = []
+            erasures: list[dict[str, Any]] = [
+                {}, {"user": "u3"}, {"user": "u4", "episode": "n4"}, {"user": "u19"}, {}
+            ]  # fmt: skip
+            for day, erased in enumerate(erasures):
+                if erased:
+                    await forget(home, **erased)
+                counted.read = 0
+                request = FireRequest(nightly, "cron", START + timedelta(days=1 + day))
+                await consolidator.fire(request)
+                read.append(counted.read)
+
+    assert read[1:] == [0, 3 * 19, 0, 0]
+
+
+async def test_episode_of_the_future_is_looked_at_once_when_it_is_due(
+    new_stores: NewStores, tmp_path: Path
+) -> None:
+    staged = rule("nightly", stages=(Dedup(method="exact"),))
+    with new_stores() as stores:
+        async with open_stores(stores) as home:
+            counted = Counted(home.memory)
+            consolidator = Consolidator(
+                cast("EpisodeLog", counted), home.facts, home.log, FakeClock(), batch=5_000
+            )
+            consolidator.note_stages_in(StageFile(tmp_path / "stages.db", "as always"))
+            await home.put(
+                built("now", content="the same words", timestamp=START),
+                built("then", content="the same words", timestamp=START + timedelta(hours=9)),
+            )
+            read = []
+            for minutes in (1, 2, 3, 9 * 60 - 6, 9 * 60 - 5):
+                counted.read = 0
+                request = FireRequest(staged, "cron", START + timedelta(minutes=minutes))
+                await consolidator.fire(request)
+                read.append(counted.read)
+            marks = await home.facts.query(FactPattern(channel="marks"))
+
+    assert read[2:4] == [0, 0]
+    assert read[4] > 0
+    assert [fact.id for fact in marks] == ["@marks/now"]
+
+
 @pytest.mark.slow
 async def test_erasure_removes_a_user_from_the_notes(tmp_path: Path) -> None:
     staged = rule("staged", stages=(Dedup(), Decay(half_life=HOUR)))
