@@ -10,17 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slumberd.consolidation.resolution import ResolvedEffect, losses_after
+from slumberd.model.fact import FactPattern
 from slumberd.model.firing import NO_LOSSES, DeletionImpact, HeldScope, Limits, Losses
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.stages import Dedup
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
 from slumberd.operations.firing import BackfillForm, DecideForm, FireForm
 from slumberd.operations.quarantine import QuarantineForm
 from slumberd.storage.engine import Session
 from tests.support.builders import at, rule, triple
+from tests.support.builders import episode as built
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores, stream
-from tests.support.providers import Provider
+from tests.support.providers import NewStores, Provider
 
 ME = Caller.of_user(7, 7)
 AT_MOST_TWO = Limits(max_deletes=2)
@@ -371,3 +374,21 @@ def test_a_rejection_covers_what_its_command_would_evaluate(
     scope: HeldScope, covered: list[int]
 ) -> None:
     assert [seq for seq in range(1, 7) if scope.covers(seq, 10 * seq)] == covered
+
+
+async def test_limit_of_deletions_does_not_count_marks_as_facts(new_stores: NewStores) -> None:
+    stages = (Dedup(method="exact"),)
+    staged = rule("staged", when_filter="predicate IS NULL", stages=stages, then_emits=[])
+    with new_stores() as stores:
+        async with open_stores(stores, limits=Limits(None, 0.5)) as home:
+            await home.put(*stream(150))
+            await home.put(*(built(f"n{n}", content="the same words") for n in range(300)))
+            stating = rule("stating", when_filter="predicate IS NOT NULL")
+            await home.fire(stating)
+            await home.fire(staged)
+            assert len(await home.facts.query(FactPattern(channel="marks", limit=999))) == 299
+            await home.put(*deletes(120))
+            report = await home.fire(stating)
+
+    assert report.held is not None
+    assert "120 of 150 facts" in report.held.problem

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -85,7 +86,7 @@ steps = st.one_of(
     ),
     st.tuples(st.just("backfill"), st.sampled_from(["first", "second"])),
     st.tuples(st.just("change"), st.sampled_from(["first", "second"]), st.integers(0, 5)),
-    st.tuples(st.just("file"), st.sampled_from(["lose", "damage", "lock"])),
+    st.tuples(st.just("file"), st.sampled_from(["lose", "damage", "lock", "unnote"])),
     st.tuples(st.just("break"), st.integers(0, 3)),
 )
 histories = st.lists(steps, min_size=6, max_size=40)
@@ -112,12 +113,12 @@ class Side:
 class Story:
     """One history in two pairs of stores: only the first keeps notes of past episodes."""
 
-    def __init__(self, sides: Sequence[Side]) -> None:
+    def __init__(self, sides: Sequence[Side], clock: FakeClock) -> None:
         self._sides = sides
-        self._minutes = 60
+        self._minutes = 20  # some episodes are still to come
         self._serial = 0
         self._stages = {"first": STAGES[0], "second": STAGES[4]}
-        self._clock = FakeClock()
+        self._clock = clock
         for side in sides:
             side.home.facts.transactions.clock = self._clock
             side.home.consolidator.retention = Retention(2 * HOUR, lambda: ["first", "second"])
@@ -220,6 +221,10 @@ class Story:
                 side.file.delete()
             case "damage":
                 side.file.path.write_bytes(b"no database" * 99)
+            case "unnote":  # as if the process of an erasure had ended before it noted the erasure
+                with suppress(sqlite3.Error), closing(sqlite3.connect(side.file.path)) as notes:
+                    notes.execute("DELETE FROM stage_erasures")
+                    notes.commit()
             case _:  # as long as there is a directory of this name, no file can be there
                 side.file.delete()
                 side.file.path.mkdir()
@@ -233,13 +238,16 @@ class Story:
 async def run(new_stores: NewStores, history: Sequence[tuple[Any, ...]]) -> None:
     with TemporaryDirectory() as folder, new_stores() as first, new_stores() as second:
         async with AsyncExitStack() as stack:
+            clock = FakeClock()
             homes = [
-                await stack.enter_async_context(open_stores(one, batch=3))
+                await stack.enter_async_context(
+                    open_stores(one, batch=3, clock=clock, future_tolerance_seconds=300)
+                )
                 for one in (first, second)
             ]
             file = StageFile(Path(folder, "stages.db"), "as always")
             homes[0].consolidator.note_stages_in(file)
-            story = Story([Side(homes[0], file), Side(homes[1], None)])
+            story = Story([Side(homes[0], file), Side(homes[1], None)], clock)
             ends = [("fire", name, 90) for name in ("first", "second", "first", "second")]
             for step in (*history, *ends):
                 story.move(step)
@@ -428,6 +436,86 @@ def unlike(number: int, owners: int) -> Episode:
     )
 
 
+async def test_firing_after_an_erasure_reads_the_rest_of_that_user_only(
+    new_stores: NewStores, tmp_path: Path
+) -> None:
+    nightly = rule("nightly", stages=(Dedup(), Decay(half_life=30 * 24 * HOUR)))
+    with new_stores() as stores:
+        async with open_stores(stores) as home:
+            counted = Counted(home.memory)
+            consolidator = Consolidator(
+                cast("EpisodeLog", counted), home.facts, home.log, FakeClock(), batch=5_000
+            )
+            for one in (home.consolidator, consolidator):
+                one.note_stages_in(StageFile(tmp_path / "stages.db", "as always"))
+            await home.put(*(unlike(number, 20) for number in range(400)))
+            read = []
+            erasures: list[dict[str, Any]] = [
+                {}, {"user": "u3"}, {"user": "u4", "episode": "n4"}, {"user": "u19"}, {}
+            ]  # fmt: skip
+            for day, erased in enumerate(erasures):
+                if erased:
+                    await forget(home, **erased)
+                counted.read = 0
+                request = FireRequest(nightly, "cron", START + timedelta(days=1 + day))
+                await consolidator.fire(request)
+                read.append(counted.read)
+
+    assert read[1:] == [0, 3 * 19, 0, 0]
+
+
+async def test_firing_looks_at_all_after_an_erasure_that_was_not_noted(
+    new_stores: NewStores, tmp_path: Path
+) -> None:
+    nightly = rule("nightly", stages=(Dedup(), Decay(half_life=30 * 24 * HOUR)))
+    with new_stores() as stores:
+        async with open_stores(stores) as home:
+            counted = Counted(home.memory)
+            consolidator = Consolidator(
+                cast("EpisodeLog", counted), home.facts, home.log, FakeClock(), batch=5_000
+            )
+            consolidator.note_stages_in(StageFile(tmp_path / "stages.db", "as always"))
+            await home.put(*(unlike(number, 20) for number in range(400)))
+            read = []
+            for day in range(3):
+                counted.read = 0
+                request = FireRequest(nightly, "cron", START + timedelta(days=1 + day))
+                await consolidator.fire(request)
+                read.append(counted.read)
+                if day == 0:  # the other consolidator has no notes, so nobody notes the erasure
+                    await forget(home, "u3")
+
+    assert read[1:] == [2 * 380, 0]
+
+
+async def test_episode_of_the_future_is_looked_at_once_when_it_is_due(
+    new_stores: NewStores, tmp_path: Path
+) -> None:
+    staged = rule("nightly", stages=(Dedup(method="exact"),))
+    with new_stores() as stores:
+        async with open_stores(stores, future_tolerance_seconds=300) as home:
+            counted = Counted(home.memory)
+            consolidator = Consolidator(
+                cast("EpisodeLog", counted), home.facts, home.log, FakeClock(), batch=5_000
+            )
+            consolidator.note_stages_in(StageFile(tmp_path / "stages.db", "as always"))
+            await home.put(
+                built("now", content="the same words", timestamp=START),
+                built("then", content="the same words", timestamp=START + timedelta(hours=9)),
+            )
+            read = []
+            for minutes in (1, 2, 3, 9 * 60 - 6, 9 * 60 - 5):
+                counted.read = 0
+                request = FireRequest(staged, "cron", START + timedelta(minutes=minutes))
+                await consolidator.fire(request)
+                read.append(counted.read)
+            marks = await home.facts.query(FactPattern(channel="marks"))
+
+    assert read[1:4] == [0, 0, 0]
+    assert read[4] > 0
+    assert [fact.id for fact in marks] == ["@marks/now"]
+
+
 @pytest.mark.slow
 async def test_erasure_removes_a_user_from_the_notes(tmp_path: Path) -> None:
     staged = rule("staged", stages=(Dedup(), Decay(half_life=HOUR)))
@@ -438,8 +526,9 @@ async def test_erasure_removes_a_user_from_the_notes(tmp_path: Path) -> None:
             await home.fire(staged, when=START + timedelta(hours=hours))
         assert "stages.db" in "".join(files_with_canary(tmp_path))
 
-        await forget(home)
+        certificate = await forget(home)
 
+        assert certificate["stage_notes"] > 0
         assert files_with_canary(tmp_path) == []
         await home.fire(staged, when=START + timedelta(hours=100))
         assert files_with_canary(tmp_path) == []

@@ -105,6 +105,20 @@ def test_daemon_moves_a_user_who_can_be_forgotten_then(home: Home, address: str)
     assert home.call("--all-shards", "audit", "verify").returncode == 0
 
 
+def test_move_leaves_no_notes_of_stages_at_the_source(home: Home, address: str) -> None:
+    source = shard_of(address, "user3")
+    stages = [{"dedup": {"method": "exact"}}]
+    home.rule("staged", cadence=EVERY, then_emits=[], stages=stages)
+    home.call("--all-shards", "fire", "--all")
+    notes = home.state / f"stages-{source}.db"
+    assert b"user3" in notes.read_bytes()
+
+    home.call("move", "--user", "user3", "--to", str(1 - source))
+
+    left = [one for one in home.state.glob(f"{notes.name}*") if b"user3" in one.read_bytes()]
+    assert left == []
+
+
 def test_daemons_move_the_users_of_a_new_shard(home: Home, address: str) -> None:
     before = {user: facts_of(home, user) for user in USERS}
 

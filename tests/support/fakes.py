@@ -197,6 +197,10 @@ class FakeEpisodeLog:
                 found.setdefault((version.user, version.agent), []).append(version.id)
         return found
 
+    async def ids_of_user(self, user: str) -> set[str]:
+        self._record("ids_of_user")
+        return {one.id for one in self._newest().values() if one.user == user and not one.fault}
+
     async def purge(self, seqs: Mapping[str, int]) -> list[str]:
         self._record("purge")
         newest = self._newest()
@@ -332,6 +336,10 @@ class FakeLedger:
         self._record("stage_changes")
         del place  # the fake has no facts of stages
         return LedgerChanges(LedgerPlace(len(self.records), b""), 0)
+
+    async def erasures_after(self, row: int) -> dict[int, bytes]:
+        self._record("erasures_after")
+        return {}  # the fake knows no erasures
 
     async def retracted_by_people(self, channel: str) -> set[str]:
         self._record("retracted_by_people")

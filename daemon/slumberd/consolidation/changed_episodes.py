@@ -149,7 +149,7 @@ class StageRun:
         notes, window = self._notes, self._window
         if notes is None:
             return None
-        former = None if self._anew else notes.place()
+        former, users = await self._noted_place(notes)
         ledger = await self._facts.stage_changes(None if former is None else former.ledger)
         fingerprint = (
             f"{self._rule.content_hash} {window.future} {ledger.generation} {notes.reading}"
@@ -182,7 +182,22 @@ class StageRun:
         if former is None:
             return None
         search = ChangedEpisodes(self._episodes, self._facts, rule, notes, whole=former.whole)
-        return search.find(changes, ledger.fact_ids, self._at)
+        return search.find(changes, ledger.fact_ids, self._at, users)
+
+    async def _noted_place(self, notes: StageNotes) -> tuple[StagePlace | None, Set[str]]:
+        """Return up to where the notes know the stores, and of which users episodes were erased.
+
+        An erasure may have ended before the notes follow it; then they know no place.
+        """
+        former = None if self._anew else notes.place()
+        if former is None:
+            return None, frozenset()
+        chains = await self._facts.erasures_after(former.ledger.row)
+        noted = notes.erasures()
+        if any(number not in noted or noted[number][0] != chains[number] for number in chains):
+            return None, frozenset()
+        users = (noted[number][1] for number in chains)
+        return former, {user for user in users if user is not None}
 
     async def _lacks_owners(self, deleted: Set[str]) -> bool:
         """Return whether nobody knows whose turns were deleted, on which other texts depend."""
@@ -289,7 +304,7 @@ class ChangedEpisodes:
         self._whole = whole
 
     async def find(
-        self, changes: EpisodeChanges, fact_ids: Iterable[str], at: int
+        self, changes: EpisodeChanges, fact_ids: Iterable[str], at: int, users: Set[str]
     ) -> AsyncIterator[Part]:
         """Yield what the stages must look at, by owner; owners are sorted.
 
@@ -297,9 +312,13 @@ class ChangedEpisodes:
             changes: Which episodes were written or deleted.
             fact_ids: Which facts of the channels of stages changed.
             at: Now, in microseconds since 1970 UTC.
+            users: Of whom all episodes are looked at.
         """
         rewritten = {*changes.written, *changes.deleted}
-        seeds = await self._seeds({*rewritten, *map(episode_id_of, fact_ids)})
+        eids = {*rewritten, *map(episode_id_of, fact_ids)}
+        for user in users:
+            eids |= await self._episodes.ids_of_user(user) | await marked_of(self._facts, user)
+        seeds = await self._seeds(eids)
         for owner, eid in await asyncio.to_thread(self._notes.due, at):
             seeds[owner].add(eid)
         for owner in sorted(seeds):
@@ -329,14 +348,18 @@ class ChangedEpisodes:
     async def _all_of(self, owner: Owner, seeds: Set[str]) -> Part:
         """Return all episodes of an owner that the stages see."""
         user, agent = owner
-        facts = [
-            fact
-            for channel in (MARKS, SUMMARIES, WEIGHTS)
-            async for fact in current_facts(self._facts, channel, user=user, agent=agent)
+        ids = seeds | await asyncio.to_thread(self._notes.eids, owner)
+        # An episode with a mark that has neither notes nor a change is gone.
+        facts = await self._marks_of(owner, ids)
+        facts += [
+            one async for one in current_facts(self._facts, SUMMARIES, user=user, agent=agent)
         ]
-        marked = {episode_id_of(one.id) for one in facts if channel_of(one.id) != SUMMARIES}
-        known = await asyncio.to_thread(self._notes.eids, owner)
-        return self._part(owner, known | seeds | marked, facts)
+        return self._part(owner, ids, facts)
+
+    async def _marks_of(self, owner: Owner, eids: Set[str]) -> list[Fact]:
+        """Return the current marks and weights of an owner that are about some episodes."""
+        found = await facts_about(self._facts, (MARKS, WEIGHTS), eids)
+        return [fact for fact in found if (fact.user, fact.agent) == owner]
 
     def _part(self, owner: Owner, ids: Set[str], facts: Sequence[Fact]) -> Part:
         rule_id = self._rule.id
@@ -349,11 +372,7 @@ class ChangedEpisodes:
         reached = {*seeds, *await asyncio.to_thread(self._former, owner, seeds, rewritten)}
         while reached:
             seen.ids |= reached
-            facts = [
-                fact
-                for fact in await facts_about(self._facts, (MARKS, WEIGHTS), reached)
-                if (fact.user, fact.agent) == owner
-            ]
+            facts = await self._marks_of(owner, reached)
             seen.facts += facts
             kept = {
                 mark.object
@@ -398,6 +417,15 @@ class ChangedEpisodes:
         for version in await self._read(wanted):
             if version.matched and not version.fault:
                 seen.compared[version.id] = comparable_of(entry_of(version))
+
+
+async def marked_of(facts: FactTarget, user: str) -> set[str]:
+    """Return the episodes with a current mark or weight of a user."""
+    return {
+        episode_id_of(fact.id)
+        for channel in (MARKS, WEIGHTS)
+        async for fact in current_facts(facts, channel, user=user)
+    }
 
 
 async def facts_about(

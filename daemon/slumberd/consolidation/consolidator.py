@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
@@ -756,14 +756,25 @@ class Consolidator:
         """Keep in an index what the stages of rules need to know of past episodes."""
         self._marking.index = index
 
-    async def erase_notes(self, user: str) -> None:
-        """Remove what is kept of a user's episodes for the stages of rules.
+    async def erase_notes(self, user: str, eids: Collection[str]) -> int:
+        """Remove what is kept of a user's episodes for the stages; return of how many.
+
+        Args:
+            eids: The ids of the episodes that are erased.
 
         Raises:
             StoreError: The notes cannot be removed.
         """
-        if self._marking.index is not None:
-            await asyncio.to_thread(self._marking.index.erase, user)
+        index = self._marking.index
+        return 0 if index is None else await asyncio.to_thread(index.erase, user, eids)
+
+    async def note_erasure(self, user: str, number: int) -> None:
+        """Let the notes of the other users stay, after all of an erasure is done.
+
+        Args:
+            number: The ledger row of the erasure.
+        """
+        await self._marking.note_erasure(user, number)
 
     @property
     def behind(self) -> bool:

@@ -22,7 +22,12 @@ from slumberd.consolidation.stages.marking import (
 )
 from slumberd.consolidation.stages.similar_texts import Embed
 from slumberd.consolidation.stages.summary import estimate, summarise_by_function, summary_of
-from slumberd.model.episode import PERSON, EpisodeVersion
+from slumberd.model.episode import (
+    FUTURE_TOLERANCE_SECONDS,
+    PERSON,
+    EpisodeVersion,
+    due_at,
+)
 from slumberd.model.extraction import (
     ModelSummariser,
     RecordedSummary,
@@ -137,6 +142,7 @@ def evaluate_marks(  # noqa: PLR0913 # what a firing knows
     embed: Embed = no_vectors,
     recorded: Mapping[str, RecordedSummary] = {},
     person: Collection[str] = PERSON,
+    future_tolerance_seconds: float = FUTURE_TOLERANCE_SECONDS,
 ) -> EvaluatedMarks:
     """Return what a rule's stages change about the marks of one user and agent.
 
@@ -148,6 +154,8 @@ def evaluate_marks(  # noqa: PLR0913 # what a firing knows
         embed: Returns the vectors of texts, for a stage that compares them.
         recorded: The summaries that the rule's language model wrote, by key.
         person: The speakers whose words are those of the user.
+        future_tolerance_seconds: A version that was set aside is evaluated so long before its
+            instant.
 
     Raises:
         ExtraMissingError: A stage needs an extra that is not installed.
@@ -178,16 +186,19 @@ def evaluate_marks(  # noqa: PLR0913 # what a firing knows
     staged = changes.staged
     if questions:
         staged = [one._replace(due=ALWAYS_DUE) for one in staged]
-    staged = [*staged, *_to_come(versions, known)]
+    staged = [*staged, *_to_come(versions, known, future_tolerance_seconds)]
     return EvaluatedMarks(found, changes.unsummarised, questions, staged)
 
 
-def _to_come(versions: Sequence[EpisodeVersion], known: KnownMarks) -> Iterator[StagedEntry]:
-    """Yield what is kept of the versions whose instant is still to come."""
+def _to_come(
+    versions: Sequence[EpisodeVersion], known: KnownMarks, tolerance_seconds: float
+) -> Iterator[StagedEntry]:
+    """Yield what is kept of the versions whose instant is still to come: when they are due."""
     if known.stages_entries:
         for version in versions:
             if version.fault.startswith(f"{FUTURE}:"):
-                yield staged_entry(version.id, ALWAYS_DUE, known)
+                due = due_at(version.at, tolerance_seconds)
+                yield staged_entry(version.id, due, known)
 
 
 def _candidates_of(

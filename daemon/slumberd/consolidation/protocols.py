@@ -114,6 +114,10 @@ class EpisodeLog(Protocol):
         """
         ...
 
+    async def ids_of_user(self, user: str) -> set[str]:
+        """Return the ids of a user's readable episodes."""
+        ...
+
     async def purge(self, seqs: Mapping[str, int]) -> list[str]:
         """Delete episodes that have not changed; return the ids of those that were deleted.
 
@@ -304,6 +308,10 @@ class FactTarget(Protocol):
         """
         ...
 
+    async def erasures_after(self, row: int) -> dict[int, bytes]:
+        """Return the chain hash of each erasure after a row of the ledger, by its row."""
+        ...
+
     async def query(
         self,
         pattern: FactPattern,
@@ -392,6 +400,13 @@ class StageNotes(Protocol):
         """Drop all that is kept for the rule, at once."""
         ...
 
+    def erasures(self) -> dict[int, tuple[bytes, str | None]]:
+        """Return the erasures that the notes follow, by ledger row: its chain hash, and the user.
+
+        The user is None when nothing was left of the user.
+        """
+        ...
+
     def due(self, at: int) -> list[tuple[Owner, str]]:
         """Return the episodes that time may have changed by an instant, with their owners."""
         ...
@@ -444,11 +459,29 @@ class StageIndex(Protocol):
         """
         ...
 
-    def erase(self, user: str) -> None:
-        """Remove all bytes about a user; the next firing of each rule looks at all episodes.
+    def erase(self, user: str, eids: Collection[str]) -> int:
+        """Remove all bytes about a user; return of how many episodes there were notes.
+
+        Until `note_erasure` says otherwise, the next firing of each rule looks at all episodes.
+
+        Args:
+            eids: The ids of the episodes that are erased.
 
         Raises:
             StoreError: They cannot be removed.
+        """
+        ...
+
+    def note_erasure(self, number: int, chain: bytes, user: str | None) -> None:
+        """Record that the notes follow an erasure: the next firings look at one user only.
+
+        Args:
+            number: The ledger row of the erasure.
+            chain: Its chain hash.
+            user: Whose episodes are looked at again; None when nothing is left of the user.
+
+        Raises:
+            StoreError: It cannot be written; then the next firings look at all episodes.
         """
         ...
 

@@ -15,6 +15,7 @@ from slumberd.consolidation.changed_episodes import (
     StageRun,
     current_facts,
     facts_about,
+    marked_of,
     warn_of_notes,
 )
 from slumberd.consolidation.incoming import Candidate, DeltaBatch
@@ -118,6 +119,22 @@ class Marking:
             if writes:
                 warn_of_notes(rule.id, error)
             return None
+
+    async def note_erasure(self, user: str, number: int) -> None:
+        """Let the next firings look at one user only, after an erasure.
+
+        Args:
+            number: The ledger row of the erasure.
+        """
+        if self.index is None:
+            return
+        chains = await self._facts.erasures_after(number - 1)
+        is_left = await self._episodes.ids_of_user(user) or await marked_of(self._facts, user)
+        note = self.index.note_erasure
+        try:
+            await asyncio.to_thread(note, number, chains[number], user if is_left else None)
+        except StoreError as error:
+            warn_of_notes("@erasure", error)
 
     async def archived(
         self, rule: ConsolidationRule, place: StageEnd, upto: int

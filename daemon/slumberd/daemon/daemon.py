@@ -293,7 +293,7 @@ class Daemon:
                 _follow_awake(pausing, scheduler.replace),
                 self._show_rule_count,
             )
-            moving = self._moving_of(stores, operations)
+            moving = self._moving_of(stores, operations, runner)
             await moving.finish()
             pausing.changed = reloading.begin
             reloading.begin()
@@ -319,10 +319,11 @@ class Daemon:
                 )
             )
 
-    def _moving_of(self, stores: Stores, operations: Operations) -> UserMoving:
+    def _moving_of(self, stores: Stores, operations: Operations, runner: RuleRunner) -> UserMoving:
         """Return what moves users to other shards."""
-        moves = moves_of(self._settings, stores)
-        return UserMoving(moves, operations.turn, self._clock, str(self._settings.state_dir))
+        moves, where = moves_of(self._settings, stores), str(self._settings.state_dir)
+        left = partial(runner.consolidator.erase_notes, eids=())
+        return UserMoving(moves, operations.turn, self._clock, where, left)
 
     async def _begin_operations(
         self, stores: Stores, runner: RuleRunner, resurfaced: Sequence[Finding]

@@ -75,7 +75,8 @@ async def run_operation(
         alarm = ReductionAlarm(reads, lambda: fraction, clock, rows=await reads.ledger_rows())
         pausing = Pausing(paused_rules_of(settings), lambda: rules)
         moves = moves_of(settings, stores)
-        moving = UserMoving(moves, operations.turn, clock, str(settings.state_dir))
+        left = partial(runner.consolidator.erase_notes, eids=())
+        moving = UserMoving(moves, operations.turn, clock, str(settings.state_dir), left)
         known = operations.handlers | handlers_of(pausing, moving)
         answer = await for_forwarded(known[operation])(request, Caller.here())
         if not dry_run:

@@ -193,8 +193,16 @@ FUTURE_TOLERANCE_SECONDS = 300.0
 
 def latest_at(now: datetime, tolerance_seconds: float) -> int:
     """Return the last instant that is not still to come, in microseconds since 1970 UTC."""
-    ahead = min(tolerance_seconds * 1e6, LATEST)
-    return min(LATEST, microseconds(now) + int(ahead))
+    return min(LATEST, microseconds(now) + _ahead(tolerance_seconds))
+
+
+def due_at(at: int, tolerance_seconds: float) -> int:
+    """Return the first instant now for which another one is not still to come, microseconds."""
+    return at - _ahead(tolerance_seconds)
+
+
+def _ahead(tolerance_seconds: float) -> int:
+    return int(min(tolerance_seconds * 1e6, LATEST))
 
 
 NaiveTimestamps = Literal["local", "utc", "refuse"]

@@ -99,9 +99,18 @@ class UserMoving:
         moves: Moves them; None for a store without shards.
         turn: The lock that each change of the facts holds.
         where: The store in words.
+        left: Called with each user who has left, to remove what files beside the store hold.
     """
 
-    def __init__(self, moves: Moves | None, turn: Turn, clock: Clock, where: str) -> None:
+    def __init__(
+        self,
+        moves: Moves | None,
+        turn: Turn,
+        clock: Clock,
+        where: str,
+        left: Callable[[str], Awaitable[object]],
+    ) -> None:
+        self._left = left
         self._moves = moves
         self._turn = turn
         self._clock = clock
@@ -140,6 +149,8 @@ class UserMoving:
             run = self._moves.plan if request.dry_run else self._moves.move
             self._is_unfinished = not request.dry_run or self._is_unfinished
             moved = await run(move)
+            if not request.dry_run:
+                await self._remove_notes(moved)
         if not request.dry_run:
             _log_moved(moved)
         return {**moved._asdict(), "dry_run": request.dry_run}
@@ -153,6 +164,8 @@ class UserMoving:
             return
         async with self._turn:
             done = await self._moves.finish(self._clock.now(), BY_PLAN)
+            for moved in done.moved:
+                await self._remove_notes(moved)
         self._is_unfinished = bool(done.failed)
         for moved in done.moved:
             _log_moved(moved)
@@ -173,9 +186,18 @@ class UserMoving:
             return None
         async with self._turn:
             moved = await self._moves.move_planned(self._clock.now(), BY_PLAN)
+            if moved is not None:
+                await self._remove_notes(moved)
         if moved is not None:
             _log_moved(moved)
         return moved
+
+    async def _remove_notes(self, moved: Moved) -> None:
+        """Remove what files of the source hold of a user who has left."""
+        try:
+            await self._left(moved.user)
+        except StoreError as error:  # the user was moved all the same
+            _log_failed(error)
 
     async def _try(self, work: Callable[[], Awaitable[Moved | None]]) -> Moved | None:
         try:

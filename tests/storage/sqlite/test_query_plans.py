@@ -97,7 +97,7 @@ FLAT = {
     "promotion_feed": "changed_facts has_content put_number promotions "
     "promotions_of_current_facts sinks",
     "ledger": "add_channels add_firing add_generation add_held_batch add_number add_reference "
-    "add_row any_firing_of approve_held_batch batch_ends chain chain_at "
+    "add_row any_firing_of approve_held_batch batch_ends chain chain_at erasures_after "
     "channels_between count_rows_before firings_from first_key_between hash_links "
     "last_firing_before link_before rows_to_export "
     "channels declared_states drop_held_batch drop_quarantine drop_states end_of_firing "
@@ -113,9 +113,9 @@ FLAT = {
     "watermark watermarks whole_rows whole_states",
     "inspection": "has_table any_fact_of_user count_unnumbered erasures kind_of_facts last_firings "
     "oldest_unnumbered origin_of_slumberd_ledger triggers users_of_episodes users_of_facts",
-    "stage_file": "add_owner add_rule archived clear_entries clear_owners clear_traces drop_entry "
-    "drop_trace due eids entries erase_entries erase_owners erase_traces owner owners_of "
-    "put_entry put_trace rule set_place traced",
+    "stage_file": "add_owner add_rule archived clear_entries clear_erasures clear_owners "
+    "clear_traces count_entries drop_entry drop_trace due eids entries erase_entries erase_owners "
+    "erase_traces erasures owner owners_of put_entry put_trace rule set_place traced",
     "migrations": "columns component_version file has_migration record_migration "
     "set_component_version types_of_columns",
 }
@@ -158,11 +158,14 @@ WHOLE = {
     "extractions.remove_orphans": "once a day, all answers about episodes that are gone",
     "extractions.remove_orphaned_summaries": "the same",
     "extractions.remove_orphaned_requests": "the same",
-    "stage_file.forget_places": "an erasure; there is a row for each rule",
+    "stage_file.add_erasure": "an erasure; there is a row for each rule",
+    "stage_file.blank_places": "the same",
+    "stage_file.blank_erasures": "an erasure; a firing drops the rows of its rule",
     "stage_file.untraced": "only `doctor` checks the notes",
     "facts.all_facts": "a search without a condition",
     "facts.cited_episodes": "any fact but a mark may name an episode; only retention asks",
-    "facts.count_facts": "the deletion limit needs it; only batches with many deletions ask",
+    "facts.count_facts": "a check of the tables counts all",
+    "facts.count_limited_facts": "the deletion limit needs it; only batches with deletions ask",
     "erased_scopes.blank_log": "rows of an erased user may be anywhere",
     "erased_scopes.episodes_that_may_name": "rows of an erased user may be anywhere",
     "episode_log.is_renumbered": "once after VACUUM, which may number rows anew",

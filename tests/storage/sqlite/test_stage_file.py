@@ -95,13 +95,44 @@ def test_cleared_notes_are_empty_even_if_nothing_is_finished(
 def test_erasure_leaves_no_byte_of_a_user(notes: RuleNotes, file: StageFile) -> None:
     notes.close()
 
-    file.erase("ann-canary")
-    file.erase("bob")
+    erased = [file.erase("ann-canary", ["e1-canary"]), file.erase("bob", ["e7-canary"])]
+
+    assert erased == [2, 1]
+    left = b"".join(one.read_bytes() for one in file.path.parent.iterdir())
+    assert b"canary" not in left
+    with closing(file.open("nightly", writes=True)) as again:
+        assert (again.place(), again.due(99), again.erasures()) == (
+            PLACE._replace(position=Position(7, "")), [], {},
+        )  # fmt: skip
+
+
+def test_erasure_leaves_what_is_kept_of_other_users(notes: RuleNotes, file: StageFile) -> None:
+    notes.close()
+
+    file.erase("ann-canary", ["e2"])
+    file.note_erasure(7, b"chain", "ann-canary")
+
+    with closing(file.open("nightly", writes=True)) as again:
+        assert (again.eids(ANN), again.eids(BOB)) == (set(), {"e1-canary"})
+        assert again.erasures() == {7: (b"chain", "ann-canary")}
+        again.finish(PLACE)
+        assert again.erasures() == {}
+
+
+def test_second_erasure_removes_the_name_that_the_first_noted(
+    notes: RuleNotes, file: StageFile
+) -> None:
+    notes.close()
+    file.erase("ann-canary", [])
+    file.note_erasure(7, b"chain", "ann-canary")
+
+    file.erase("ann-canary", ["e7-canary"])
+    file.erase("bob", [])
 
     left = b"".join(one.read_bytes() for one in file.path.parent.iterdir())
     assert b"canary" not in left
     with closing(file.open("nightly", writes=True)) as again:
-        assert (again.place(), again.due(99)) == (None, [])
+        assert again.erasures() == {7: (b"chain", None)}
 
 
 def test_erasure_deletes_a_file_that_another_process_reads(
@@ -111,7 +142,8 @@ def test_erasure_deletes_a_file_that_another_process_reads(
     with closing(file.open("nightly", writes=False)) as reader:
         assert reader.eids(ANN)
 
-        file.erase("ann-canary")
+        file.erase("ann-canary", [])
+        file.note_erasure(7, b"chain", None)
 
         assert [*file.path.parent.iterdir()] == []
 
@@ -164,6 +196,7 @@ def test_missing_file_has_no_notes(file: StageFile) -> None:
     with pytest.raises(StoreError):
         file.open("nightly", writes=False)
 
-    file.erase("ann-canary")
+    file.erase("ann-canary", [])
+    file.note_erasure(7, b"chain", None)
     assert file.find_problem() == ""
     assert not file.path.exists()

@@ -134,6 +134,11 @@ def count_facts(t: Tables) -> list[Any]:
     return [[len(t.facts)]]
 
 
+@ORACLES.rows()
+def count_limited_facts(t: Tables) -> list[Any]:
+    return [[sum(not fact.fact_id.startswith(("@marks/", "@weights/")) for fact in t.facts)]]
+
+
 @ORACLES.rows(*RANGES)
 def facts_from_id(t: Tables, low: str, high: str) -> list[Any]:
     return read([fact for fact in t.facts if low <= fact.fact_id < high])

@@ -236,6 +236,16 @@ def rules_after(t: Tables, after: int) -> list[Any]:
     return [values_of(firing, "rule") for firing in t.firings if firing.n > after]
 
 
+@ORACLES.rows(
+    *({"rule": rule, "after": after} for rule in ("@erasure", "r") for after in (0, 5, LARGE)),
+    in_any_order=True,
+)
+def erasures_after(t: Tables, rule: str, after: int) -> list[Any]:
+    chains = {row.seq: row.chain for row in t.ledger}
+    found = [one.n for one in t.firings if one.rule == rule and one.n > after]
+    return [[n, chains[n]] for n in found if n in chains]
+
+
 @ORACLES.rows(*({"after": after} for after in (0, 5, 30, LARGE)), in_any_order=True)
 def rows_of_channels_after(t: Tables, after: int) -> list[Any]:
     return [

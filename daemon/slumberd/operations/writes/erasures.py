@@ -110,6 +110,8 @@ class Forgotten(Result):
         write_ahead_log_emptied: By file; absent for a dry run.
         rewritten: By file: why it was rewritten; absent for a dry run.
         search_indexes: How many saved indexes of the search were removed; absent for a dry run.
+        stage_notes: Of how many episodes notes were removed that stages keep, counted for each
+            rule; absent for a dry run.
         pending: By file that may still have erased bytes: what its rewriting waits for. Absent for
             a dry run.
         bytes_gone_at: When the last byte was gone; None while something is pending.
@@ -138,6 +140,7 @@ class Forgotten(Result):
     write_ahead_log_emptied: dict[str, bool] | None = None
     rewritten: dict[str, Any] | None = None
     search_indexes: int | None = None
+    stage_notes: int | None = None
     pending: dict[str, str] | None = None
     bytes_gone_at: str | None = None
 
@@ -231,6 +234,7 @@ class Erasures:
         self._rewriting_since: float | None = None
         self._holders: dict[StoreName, frozenset[str]] = {}
         self._indexes = 0
+        self._stage_notes = 0
         self.erased: Callable[[str], Awaitable[int]] = _no_indexes
 
     @operation(
@@ -282,6 +286,7 @@ class Erasures:
         document = certificate(target.unfinished, erasure, tables, naming=target.stored.naming)
         document["out_of_reach"] += out_of_reach
         document["search_indexes"] = self._indexes
+        document["stage_notes"] = self._stage_notes
         document |= {"firing_id": erasure.outcome.firing_id, "by": str(caller)}
         why = {} if request.reason is None else {"reason": request.reason}
         return {**document, **why, **done}
@@ -375,10 +380,13 @@ class Erasures:
     async def _erase(self, target: Target, reason: str) -> tuple[LedgerErasure, dict[str, int]]:
         """Erase from both databases, and from what this process keeps in memory."""
         self._drop_questions()
-        self._indexes = 0
+        self._indexes = self._stage_notes = 0
+        user = target.unfinished.reach.user
         try:
             erasure = await self._erase_facts(target, dry_run=False, reason=reason)
-            return erasure, await self._erase_episodes([target.unfinished])
+            tables = await self._erase_episodes([target.unfinished])
+            await self._consolidator.note_erasure(user, erasure.number)
+            return erasure, tables
         finally:
             await self.erased(target.unfinished.reach.user)
 
@@ -448,8 +456,9 @@ class Erasures:
         """Erase scopes from the episodes after the facts; return the number of rows, by table."""
         rows: Counter[str] = Counter()
         key = await self._erasure_key()
-        for user in {erasure.reach.user for erasure in erasures}:
-            await self._consolidator.erase_notes(user)
+        for erasure in erasures:
+            user = erasure.reach.user
+            self._stage_notes += await self._consolidator.erase_notes(user, erasure.eids)
         for part in [part for erasure in erasures for part in erasure.parts()]:
             done = self._memory.forget(part.reach, part.eids, moment=part.moment, key=key)
             rows.update(await done)

@@ -453,6 +453,11 @@ class EngineMemoryStore:
         """
         return await self.feed.changed_ids(place)
 
+    async def ids_of_user(self, user: str) -> set[str]:
+        """Return the ids of a user's readable episodes."""
+        found = await self.feed.read_scope(ScopeFilter(user, None, None))
+        return {one.version.id for one in found.versions}
+
     async def purge(self, seqs: Mapping[str, int]) -> list[str]:
         """Delete episodes that have not changed; return the ids of those that were deleted.
 

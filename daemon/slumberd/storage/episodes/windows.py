@@ -569,6 +569,7 @@ class WindowReader:
             embed=self._embed,
             recorded=recorded,
             person=self._person,
+            future_tolerance_seconds=self._future_tolerance_seconds,
         )
         firing = _firing_of(rule, window.after, read.upto, at)
         candidates = {name: marks.candidates.get(name, []) for name in rule.channels}

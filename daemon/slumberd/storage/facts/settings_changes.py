@@ -158,7 +158,7 @@ def plan_channels(session: Session, target: MultiValued, depth: int) -> ChannelP
         come = {entry.fact_id for entry in resolution.entries if entry.effect != "delete"}
         appear += len(come - gone)
         go += len(gone - come)
-    current: int = session.value("facts.count_facts")
+    current: int = session.value("facts.count_limited_facts")
     return ChannelPlan(target.document(), len(changed), appear, go, current)
 
 

@@ -13,11 +13,15 @@ from slumberd.model.scope import channel_of
 from slumberd.model.stages import STAGE_CHANNELS
 from slumberd.storage.engine import Session
 from slumberd.storage.facts.review import CLOCK
+from slumberd.storage.ledger.erasure import FORGET
 from slumberd.storage.ledger.rows import GENESIS
 from slumberd.storage.ledger.undo import UNDO
 
-_TELLING = frozenset({MANUAL_RULE_ID, EXTERNAL, UNDO, CLOCK})
-"""Firings that are no rule's, and whose rows name each fact that they change."""
+_TELLING = frozenset({MANUAL_RULE_ID, EXTERNAL, UNDO, CLOCK, FORGET})
+"""Firings that are no rule's, and whose rows name each fact that they change.
+
+An erasure names none; `read_erasures` returns these.
+"""
 
 
 def read_stage_changes(session: Session, place: LedgerPlace | None) -> LedgerChanges:
@@ -38,6 +42,11 @@ def read_stage_changes(session: Session, place: LedgerPlace | None) -> LedgerCha
         if isinstance(text, str) and text[:1] == "@" and channel_of(text) in STAGE_CHANNELS
     )
     return LedgerChanges(now, generation, found)
+
+
+def read_erasures(session: Session, after: int) -> dict[int, bytes]:
+    """Return the chain hash of each erasure after a row of the ledger, by its row."""
+    return dict(session.rows("ledger.erasures_after", {"rule": FORGET, "after": after}))
 
 
 def _tells_all(session: Session, place: LedgerPlace) -> bool:

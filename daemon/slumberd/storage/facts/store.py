@@ -62,7 +62,7 @@ from slumberd.storage.facts.ledger import FactLedger
 from slumberd.storage.facts.promotion_feed import PromotionFeed
 from slumberd.storage.facts.reads import FactReader
 from slumberd.storage.facts.search import search, search_as_of
-from slumberd.storage.facts.stage_changes import read_stage_changes
+from slumberd.storage.facts.stage_changes import read_erasures, read_stage_changes
 from slumberd.storage.ledger.fact_rows import find, is_specified
 from slumberd.storage.ledger.graph_promotion import promote
 from slumberd.storage.ledger.history import read_superseded
@@ -227,6 +227,10 @@ class EngineFactStore:
             place: None only asks for the last row.
         """
         return await self.transactions.read(lambda session: read_stage_changes(session, place))
+
+    async def erasures_after(self, row: int) -> dict[int, bytes]:
+        """Return the chain hash of each erasure after a row of the ledger, by its row."""
+        return await self.transactions.read(lambda session: read_erasures(session, row))
 
     async def unpin(self, fact_id: str) -> None:
         """Remove a declared fact, or retract a promoted one; nothing when it is not current."""

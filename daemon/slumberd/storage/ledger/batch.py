@@ -258,7 +258,8 @@ class Batch:
         )
         impact = self._losses.impact
         if not earlier.current and (impact.lost or impact.fewer > 0):
-            current = self._session.value("facts.count_facts") + earlier.fewer
+            # The limit is for facts: marks and weights only say something about episodes.
+            current = self._session.value("facts.count_limited_facts") + earlier.fewer
             self._losses = replace(self._losses, current=current)
         problem = firing.limits.describe_excess(impact, self._losses.current)
         if problem or (firing.probes and impact.lost > earlier.impact.lost):

@@ -141,6 +141,7 @@ class Erasure:
 
     Attributes:
         outcome: The firing of the erasure, with the facts that are current again.
+        number: The ledger row of this firing.
         counts: The number of erased or deleted rows, by table.
         eids: Ids of the source episodes of the erased rows.
         head: The chain hash before the erasure, hexadecimal.
@@ -156,6 +157,7 @@ class Erasure:
     foreign: Sequence[int] = ()
     foreign_rows: int = 0
     going: Sequence[GoingFact] = ()
+    number: int = 0
 
 
 class ErasureRequest(NamedTuple):
@@ -228,8 +230,9 @@ def erase(session: Session, request: ErasureRequest, *, depth: int) -> Erasure:
     counts["facts"] = before + len(outcome.records) - 1 - _count_facts(session)
     foreign = sorted({*earlier.foreign, *rows.difference(named)})
     return Erasure(
-        outcome, counts, found.eids, head, foreign, len(foreign) + earlier.unclear, going
-    )
+        outcome, counts, found.eids, head, foreign, len(foreign) + earlier.unclear, going,
+        batch.number,
+    )  # fmt: skip
 
 
 def _find(session: Session, request: ErasureRequest) -> ScopeContent:

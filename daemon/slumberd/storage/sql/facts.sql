@@ -18,6 +18,12 @@ WHERE fact_id = ?
 SELECT count(*)
 FROM facts
 
+-- name: count_limited_facts
+SELECT
+  (SELECT count(*) FROM facts)
+  - (SELECT count(*) FROM facts WHERE fact_id >= '@marks/' AND fact_id < '@marks0')
+  - (SELECT count(*) FROM facts WHERE fact_id >= '@weights/' AND fact_id < '@weights0')
+
 -- name: facts_from_id
 -- texts: none
 SELECT fact_id, "user", agent, payload, lineage, confidence, pinned_at, metadata

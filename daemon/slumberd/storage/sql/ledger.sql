@@ -14,6 +14,13 @@ SELECT rule
 FROM slumberd_firings
 WHERE n > :after
 
+-- name: erasures_after
+SELECT firings.n, ledger.chain
+FROM slumberd_firings AS firings
+INNER JOIN slumberd_ledger AS ledger ON ledger.seq = firings.n
+WHERE firings.rule = :rule
+  AND firings.n > :after
+
 -- name: rows_of_channels_after
 -- texts: lenient
 SELECT fact_id, replaces, payload

@@ -28,7 +28,7 @@ _SQL = statements("stage_file")
 _TABLES = tuple(sql for name, sql in _SQL.items() if name.startswith("create_"))
 _PRAGMAS = Pragmas()
 
-VERSION = 1
+VERSION = 2
 """The version of the file; it changes with the tables, and with what is kept in them."""
 
 
@@ -109,30 +109,63 @@ class StageFile:
             for suffix in ("", "-wal", "-shm", "-journal"):
                 self.path.with_name(f"{self.path.name}{suffix}").unlink(missing_ok=True)
 
-    def erase(self, user: str) -> None:
-        """Remove all bytes about a user; the next firing of each rule looks at all episodes.
+    def erase(self, user: str, eids: Collection[str]) -> int:
+        """Remove all bytes about a user; return of how many episodes there were notes.
 
-        Where that cannot be done, the file is deleted.
+        Until `note_erasure` says otherwise, the next firing of each rule looks at all episodes.
+        Where the bytes cannot be removed, the file is deleted.
+
+        Args:
+            eids: The ids of the episodes that are erased.
 
         Raises:
             StoreError: It cannot be deleted.
         """
         if not self.path.exists():
-            return
+            self.delete()  # a log may be there without its file
+            return 0
+        count = 0
         try:
             with (
                 closing(self._connect(writes=True)) as connection,
                 translate_errors(self.path, _PRAGMAS),
             ):
+                (count,) = connection.execute(_SQL["count_entries"], (user,)).fetchone()
                 with transaction(connection):
-                    for name in ("erase_traces", "erase_entries", "erase_owners"):
+                    for name in (
+                        "erase_traces",
+                        "erase_entries",
+                        "erase_owners",
+                        "blank_erasures",
+                    ):
                         connection.execute(_SQL[name], (user,))
-                    connection.execute(_SQL["forget_places"])
+                    connection.execute(_SQL["blank_places"], (_listed(eids),))
                 (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except StoreError:  # it is damaged, or the disk is full
             busy = True
         if busy:
             self.delete()
+        return count
+
+    def note_erasure(self, number: int, chain: bytes, user: str | None) -> None:
+        """Record that the notes follow an erasure: the next firings look at one user only.
+
+        Args:
+            number: The ledger row of the erasure.
+            chain: Its chain hash.
+            user: Whose episodes are looked at again; None when nothing is left of the user.
+
+        Raises:
+            StoreError: It cannot be written; then the next firings look at all episodes.
+        """
+        if not self.path.exists():
+            return
+        with (
+            closing(self._connect(writes=True)) as connection,
+            translate_errors(self.path, _PRAGMAS),
+            transaction(connection),
+        ):
+            connection.execute(_SQL["add_erasure"], (number, chain, user))
 
 
 class RuleNotes:
@@ -167,7 +200,7 @@ class RuleNotes:
 
     def clear(self) -> None:
         """Drop all that is kept for the rule, at once."""
-        for name in ("clear_traces", "clear_entries", "clear_owners"):
+        for name in ("clear_traces", "clear_entries", "clear_owners", "clear_erasures"):
             self._do(name, (self._number,))
         self._do("set_place", (*[None] * 8, self._number))
         self._place = None
@@ -175,6 +208,14 @@ class RuleNotes:
         with self._errors():
             self._connection.execute("COMMIT")
             self._connection.execute("BEGIN IMMEDIATE")
+
+    def erasures(self) -> dict[int, tuple[bytes, str | None]]:
+        """Return the erasures that the notes follow, by ledger row: its chain hash, and the user.
+
+        The user is None when nothing was left of the user.
+        """
+        rows = self._rows("erasures", (self._number,))
+        return {number: (chain, user) for number, chain, user in rows}
 
     def due(self, at: int) -> list[tuple[Owner, str]]:
         """Return the episodes that time may have changed by an instant, with their owners."""
@@ -244,6 +285,7 @@ class RuleNotes:
                 ledger.chain, place.at, place.whole, self._number,
             ),
         )  # fmt: skip
+        self._do("clear_erasures", (self._number,))
         with self._errors():
             self._connection.execute("COMMIT")
         self._place = place

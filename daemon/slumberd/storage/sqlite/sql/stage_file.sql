@@ -54,6 +54,15 @@ CREATE TABLE IF NOT EXISTS stage_traces (
   PRIMARY KEY (owner, trace, eid)
 ) STRICT, WITHOUT ROWID
 
+-- name: create_erasures
+CREATE TABLE IF NOT EXISTS stage_erasures (
+  rule INTEGER NOT NULL,
+  number INTEGER NOT NULL,
+  chain BLOB NOT NULL,
+  user TEXT,
+  PRIMARY KEY (rule, number)
+) STRICT, WITHOUT ROWID
+
 -- name: rule
 SELECT number, fingerprint, seq, eid, deletion, row, chain, at, whole
 FROM stage_rules
@@ -68,9 +77,36 @@ UPDATE stage_rules
 SET fingerprint = ?, seq = ?, eid = ?, deletion = ?, row = ?, chain = ?, at = ?, whole = ?
 WHERE number = ?
 
--- name: forget_places
+-- name: blank_places
 UPDATE stage_rules
-SET fingerprint = NULL, eid = NULL
+SET eid = ''
+WHERE eid IN (SELECT value FROM json_each(?))
+
+-- name: blank_erasures
+UPDATE stage_erasures
+SET user = NULL
+WHERE user = ?
+
+-- name: add_erasure
+INSERT OR REPLACE INTO stage_erasures (rule, number, chain, user)
+SELECT rules.number, ?, ?, ?
+FROM stage_rules AS rules
+WHERE rules.fingerprint IS NOT NULL
+
+-- name: erasures
+SELECT number, chain, user
+FROM stage_erasures
+WHERE rule = ?
+
+-- name: clear_erasures
+DELETE FROM stage_erasures
+WHERE rule = ?
+
+-- name: count_entries
+SELECT count(*)
+FROM stage_owners AS owners
+INNER JOIN stage_entries AS entries ON entries.owner = owners.number
+WHERE owners.user = ?
 
 -- name: clear_traces
 DELETE FROM stage_traces
