@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from slumberd.daemon.erased_content import find_resurfaced
+from slumberd.daemon.erased_content import (
+    HURRIED_SECONDS,
+    ROUTINE_SECONDS,
+    find_at_start,
+    find_resurfaced,
+)
+from slumberd.model.erasures import ErasedList, ErasedRows
 from slumberd.model.errors import StoreError
 from slumberd.storage.inspections import StoreInspections
 
@@ -25,11 +31,20 @@ class FakeInspection:
     scopes: Any = None
     users: tuple[str, ...] = ()
     asked: Any = None
+    moments: Any = None
+    compared: float | None = None
 
     def erased_scopes(self) -> Any:
         if isinstance(self.scopes, Exception):
             raise self.scopes
         return self.scopes
+
+    def erased_list(self) -> ErasedList:
+        return ErasedList(b"key", self.moments or {})
+
+    def erased_rows(self, seconds: float | None) -> ErasedRows:
+        self.compared = seconds
+        return ErasedRows()
 
     def count_erased_content(self, pasts: Any, seconds: float | None) -> Counter[str]:
         self.asked = (pasts, seconds)
@@ -75,3 +90,23 @@ def test_store_that_cannot_be_read_records_no_erasure() -> None:
     facts = FakeInspection("facts.db", scopes=SCOPES, users=("ada",))
 
     assert len(list(find_resurfaced(stores(episodes, facts), None))) == 1
+
+
+@pytest.mark.parametrize(
+    ("moments", "seconds"),
+    [
+        pytest.param({b"digest": 1}, ROUTINE_SECONDS, id="both record the same erasures"),
+        pytest.param({}, HURRIED_SECONDS, id="one lacks an erasure"),
+        pytest.param({b"digest": 0}, HURRIED_SECONDS, id="one has an earlier moment"),
+    ],
+)
+def test_start_searches_longer_only_when_a_store_lacks_an_erasure(
+    moments: Any, seconds: float
+) -> None:
+    episodes = FakeInspection("memory.db", moments=moments, users=("ada",))
+    facts = FakeInspection("facts.db", scopes=SCOPES, moments=SCOPES[1])
+
+    (found,) = find_at_start(stores(episodes, facts))
+
+    assert found.id == "erasure.contradicted"
+    assert (episodes.asked[1], facts.asked[1], facts.compared) == (seconds,) * 3

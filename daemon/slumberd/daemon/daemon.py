@@ -38,7 +38,7 @@ from slumberd.daemon.composition import (
     tune_interpreter,
 )
 from slumberd.daemon.control_socket import listen
-from slumberd.daemon.erased_content import HURRIED_SECONDS, find_resurfaced, find_unlisted
+from slumberd.daemon.erased_content import find_at_start
 from slumberd.daemon.health_metrics import HealthCollector, HealthSources
 from slumberd.daemon.heartbeat import EVERY_SECONDS as HEARTBEAT_SECONDS
 from slumberd.daemon.heartbeat import MOST_NAMED, Heartbeat, StandbyHeartbeat
@@ -243,12 +243,7 @@ class Daemon:
         inspections = inspections_of(settings)
         # Before the stores are open: closing another connection to the same file would drop the
         # locks of this process, and the next program would remove its write-ahead log.
-        resurfaced = await asyncio.to_thread(
-            lambda: [
-                *find_resurfaced(inspections, HURRIED_SECONDS),
-                *find_unlisted(inspections),
-            ]
-        )
+        resurfaced = await asyncio.to_thread(lambda: [*find_at_start(inspections)])
         async with (
             provenance_sink(settings) as sink,
             open_under(self._tenure, settings, clock) as stores,

@@ -12,12 +12,28 @@ from slumberd.storage.inspections import StoreInspections
 from slumberd.storage.ledger.erased_rows import FOREIGN, runs_of
 
 HURRIED_SECONDS = 1.0
-"""The time limit of the search in each database while a daemon starts."""
+"""The time limit of a search in each database that somebody waits for."""
+
+ROUTINE_SECONDS = 0.05
+"""The time limit of it while a daemon starts on stores that record the same erasures."""
 
 NAMED = 3
 """How many ids a message lists."""
 
 T = TypeVar("T")
+
+
+def find_at_start(stores: StoreInspections) -> Iterator[Finding]:
+    """Find what a start must log, in a time that does not follow what the stores hold.
+
+    A store that lacks erasures of the other one may be an older copy: only then the search takes
+    longer. `slumberd doctor` searches to the end.
+    """
+    lists = [read_or_none(store.erased_list) for store in stores]
+    moments = [each and each.moments for each in lists]
+    seconds = ROUTINE_SECONDS if moments[0] == moments[1] else HURRIED_SECONDS
+    yield from find_resurfaced(stores, seconds)
+    yield from find_foreign(stores, seconds)
 
 
 def find_resurfaced(stores: StoreInspections, seconds: float | None) -> Iterator[Finding]:
@@ -38,11 +54,10 @@ def find_resurfaced(stores: StoreInspections, seconds: float | None) -> Iterator
 
 
 def find_unlisted(stores: StoreInspections) -> Iterator[Finding]:
-    """Find what contradicts the erasures of the ledger: a list of erased scopes, or blank rows."""
-    found = read_or_none(stores.facts.recorded_erasures)
-    if found is None:
+    """Find a list of erased scopes that contradicts the erasures of the ledger."""
+    recorded = read_or_none(stores.facts.recorded_erasures)
+    if recorded is None:
         return
-    recorded, rows = found
     lists = ((stores.facts, recorded), (stores.episodes, recorded.finished()))
     problems: dict[str, str] = {}
     for store, expected in lists:
@@ -52,7 +67,16 @@ def find_unlisted(stores: StoreInspections) -> Iterator[Finding]:
     for where, problem in problems.items():
         remedy = "`systemctl restart slumberd` restores the list; find out which program changed it"
         yield Finding("erasure.unlisted", where, problem, remedy)
-    if rows.foreign_rows or rows.broken:
+
+
+def find_foreign(stores: StoreInspections, seconds: float | None) -> Iterator[Finding]:
+    """Find blank rows of the ledger that no erasure names.
+
+    Args:
+        seconds: The time limit; None sets none.
+    """
+    rows = read_or_none(partial(stores.facts.erased_rows, seconds))
+    if rows is not None and (rows.foreign_rows or rows.broken):
         numbers = f": {runs_of(rows.foreign[:NAMED])}" if rows.foreign else ""
         one = "1 row of the ledger is blank, and no erasure names it"
         many = f"{rows.foreign_rows} rows of the ledger are blank, and no erasure names them"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -301,15 +301,21 @@ def require_postgres() -> None:
 
 
 @asynccontextmanager
-async def open_facts_for_audit(settings: Settings) -> AsyncIterator[EngineFactStore]:
+async def open_facts_for_audit(
+    settings: Settings, *, alone: bool = False
+) -> AsyncIterator[EngineFactStore]:
     """Open the facts with the key of their ledger, for passes over the whole ledger.
+
+    Args:
+        alone: Fork no helpers: only a verification has work for them.
 
     Raises:
         ConfigurationError: The key cannot be read.
         NoInputError: The database does not exist yet.
     """
     # The pass frees its objects page by page, and makes no cycles.
-    with collection_paused(), _started_helpers(settings) as helpers:
+    sharing = nullcontext(()) if alone else _started_helpers(settings)
+    with collection_paused(), sharing as helpers:
         async with _open_existing_facts(settings, key=key_of(settings), helpers=helpers) as facts:
             yield facts
 

@@ -268,17 +268,20 @@ class FactInspection(StoreInspection):
         )
         return count or 0
 
-    def recorded_erasures(self) -> tuple[RecordedErasures, ErasedRows] | None:
-        """Return the erased scopes that the ledger records, and its blank rows.
+    def recorded_erasures(self) -> RecordedErasures | None:
+        """Return the erased scopes that the ledger records; None when there is no ledger."""
+        return self._store.look_if_begun(erasure.read_recorded_erasures)
 
-        The result is None when slumberd has never written to the store.
+    def erased_rows(self, seconds: float | None) -> ErasedRows | None:
+        """Compare the blank rows of the ledger with its erasures; None when there is no ledger.
+
+        Args:
+            seconds: The time limit; the result is None when the time was over, too.
         """
-        return self._store.look_if_begun(
-            lambda session: (
-                erasure.read_recorded_erasures(session),
-                erasure.read_erased_rows(session),
-            )
-        )
+        try:
+            return self._store.look_if_begun(erasure.read_erased_rows, _limit(seconds))
+        except StoppedError:
+            return None
 
 
 def _limit(seconds: float | None) -> float:

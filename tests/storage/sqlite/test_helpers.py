@@ -22,7 +22,7 @@ from slumberd.model.record import Break
 from slumberd.storage.engine import Session
 from slumberd.storage.sqlite.connection import LOCKED, connect
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
-from slumberd.storage.sqlite.helpers import Helper, Opening, sharing, started_helpers
+from slumberd.storage.sqlite.helpers import Helper, Opening, end_helpers, sharing, started_helpers
 from slumberd.storage.sqlite.session import Pragmas, SQLiteSession, snapshot
 from tests.support.example_ledgers import write_ledger_of_every_kind
 from tests.support.sessions import connection_of
@@ -141,6 +141,53 @@ def test_one_process_reads_alone_when_its_helpers_have_ended(everything: Path) -
     processes, rows = in_process(share_after_an_end, everything)
 
     assert (processes, rows > 0) == (1, True)
+
+
+def test_a_process_that_ignores_its_children_shares_too(everything: Path) -> None:
+    program = (
+        "import signal, sys; from tests.storage.sqlite.test_helpers import main;"
+        " signal.signal(signal.SIGCHLD, signal.SIG_IGN); main(*sys.argv[1:])"
+    )
+    words = [sys.executable, "-c", program, "share_many", str(everything)]
+
+    done = subprocess.run(words, stdout=subprocess.PIPE, check=True)
+
+    assert json.loads(done.stdout) == [1 + HELPERS, True, True, True]
+
+
+ENDED = threading.Event()
+
+
+def mark_and_wait(_: Session, folder: str) -> None:
+    """Write a file in a helper, and wait for its end; in the other process wait for `ENDED`."""
+    if threading.current_thread().name == "sharing":
+        ENDED.wait()
+    else:
+        (Path(folder) / str(os.getpid())).touch()
+        signal.pause()
+
+
+def end_while_helpers_work(path: Path, helpers: Sequence[Helper]) -> Any:
+    """Return the errors of the threads that wait for helpers when these are ended."""
+    errors: list[str] = []
+    threading.excepthook = lambda found: errors.append(repr(found.exc_value))
+    works = [partial(mark_and_wait, folder=str(path.parent))] * (1 + HELPERS)
+    sharer = threading.Thread(target=lambda: shares(path, helpers, works), name="sharing")
+    sharer.start()
+    wait_until(lambda: all((path.parent / str(helper.pid)).exists() for helper in helpers))
+    end_helpers(helpers)
+    ENDED.set()
+    sharer.join()
+    return errors
+
+
+def test_threads_end_without_an_error_when_their_helpers_are_ended(
+    everything: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "facts.db"
+    path.write_bytes(everything.read_bytes())
+
+    assert in_process(end_while_helpers_work, path) == []
 
 
 def verify_twice(path: Path, helpers: Sequence[Helper]) -> Any:

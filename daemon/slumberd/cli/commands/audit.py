@@ -167,7 +167,7 @@ def replay(
 
 
 async def _replay(settings: Settings, file: Path) -> Replay:
-    async with open_facts_for_audit(settings) as store:
+    async with open_facts_for_audit(settings, alone=True) as store:
         return await store.replay(file)
 
 

@@ -16,7 +16,7 @@ import sqlite3
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from io import BufferedRWPair
 from pathlib import Path
@@ -36,8 +36,11 @@ _ATTEMPTS = 20
 _BEGIN, _END = "begin", "end"
 """What a helper is told, beside the work that it gets."""
 
-_GONE = (OSError, EOFError, pickle.PickleError)
-"""Errors of talking to a helper that has ended."""
+_GONE = (OSError, EOFError, ValueError, pickle.PickleError)
+"""Errors of talking to a helper that has ended, or whose stream is closed."""
+
+_ENDING = {signal.SIGINT, signal.SIGTERM}
+"""Signals that end a helper at once, without what the parent does on them."""
 
 
 class Helper(NamedTuple):
@@ -83,30 +86,44 @@ def started_helpers(count: int) -> Iterator[Sequence[Helper]]:
                     helpers.append(_fork(watched, alive))  # noqa: PERF401 # keeps those before an error
         yield helpers
     finally:
-        for helper in helpers:
-            os.kill(helper.pid, signal.SIGKILL)
-            os.waitpid(helper.pid, 0)
-            with suppress(OSError):
-                helper.stream.close()
+        end_helpers(helpers)
         os.close(watched)
         os.close(alive)
+
+
+def end_helpers(helpers: Iterable[Helper]) -> None:
+    """End helpers at once; other threads that wait for their answers go on without them."""
+    for helper in helpers:
+        # The system waits for the children of a process that ignores SIGCHLD.
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(helper.pid, signal.SIGKILL)
+            os.waitpid(helper.pid, 0)
+        with suppress(OSError):
+            helper.stream.close()
 
 
 def _fork(watched: int, alive: int) -> Helper:
     here, there = socket.socketpair()
     with here, there:
-        if pid := os.fork():
-            return Helper(pid, here.makefile("rwb"))
-        os.close(alive)
-        return _run_helper(there.makefile("rwb"), watched)
+        # A signal must not run the parent's handlers in the helper.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        try:
+            if pid := os.fork():
+                return Helper(pid, here.makefile("rwb"))
+            _run_helper(there, watched, alive, blocked)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-def _run_helper(stream: BufferedRWPair, watched: int) -> NoReturn:
+def _run_helper(there: socket.socket, watched: int, alive: int, blocked: Iterable[int]) -> NoReturn:
     """Serve the parent, and end this process without a trace of what the parent had begun."""
     try:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _ENDING:
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        os.close(alive)
+        stream = there.makefile("rwb")
         threading.Thread(target=_end_with_parent, args=[watched], daemon=True).start()
         while True:
             opening: Opening = pickle.load(stream)  # noqa: S301 # the parent has forked this process

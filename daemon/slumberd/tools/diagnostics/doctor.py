@@ -10,7 +10,13 @@ from functools import partial
 from pathlib import Path
 
 from slumberd.daemon.damage import describe_damage
-from slumberd.daemon.erased_content import HURRIED_SECONDS, NAMED, find_resurfaced, find_unlisted
+from slumberd.daemon.erased_content import (
+    HURRIED_SECONDS,
+    NAMED,
+    find_foreign,
+    find_resurfaced,
+    find_unlisted,
+)
 from slumberd.daemon.file_exchange import is_unfinished
 from slumberd.model.episode import microseconds
 from slumberd.model.errors import ConfigurationError, SchemaError, StoreError
@@ -240,6 +246,7 @@ def _check_both(context: DoctorContext) -> Iterator[Finding]:
     checks: tuple[Callable[[], Iterable[Finding]], ...] = (
         lambda: find_resurfaced(context.stores, seconds),
         lambda: find_unlisted(context.stores),
+        lambda: find_foreign(context.stores, seconds),
         lambda: check_database(context.settings),
         lambda: _check_daemon(context),
         lambda: check_paused_rules(context.settings),
