@@ -165,7 +165,9 @@ BREAKS = [
         id="paused rules",
     ),
     pytest.param(
-        lambda s: (s.state / "stages.db").write_text("hello " * 99), "stages.damaged", id="stages"
+        lambda s: (s.state / "stages.db").write_text("hello " * 99),
+        "stage_notes.damaged",
+        id="stages",
     ),
     pytest.param(
         lambda s: sql(s.state / "memory.db", "PRAGMA journal_mode = DELETE"),

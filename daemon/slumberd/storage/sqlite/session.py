@@ -350,10 +350,9 @@ class SQLiteSession:
         read = 0
         if not found.always:
             try:
-                cursor = self._open(found.sql, values)
-                while page := cursor.fetchmany(_PAGE_ROWS):
-                    read += len(page)
-                    yield from page
+                for row in self._open(found.sql, values):
+                    read += 1
+                    yield row
             except sqlite3.OperationalError as error:
                 if not is_invalid_text(error):
                     raise

@@ -330,7 +330,7 @@ def check_stage_notes(settings: Settings) -> Iterator[Finding]:
     """Find that the notes of the stages of rules are damaged."""
     if problem := stage_notes_problem(settings):
         remedy = "delete it: the next firing of each rule with stages makes it again"
-        yield Finding("stages.damaged", str(settings.stages_path), problem, remedy)
+        yield Finding("stage_notes.damaged", str(settings.stages_path), problem, remedy)
 
 
 def paused_or_none(settings: Settings) -> Mapping[str, str] | None:

@@ -62,7 +62,7 @@ ON CONFLICT (fact_id) DO UPDATE SET
 -- Marks stay for good, so most facts may be marks: the index of ids leaves them out.
 -- The last span has no end, since a blob follows each text.
 WITH spans (low, high) AS (
-  VALUES ('', '@marks/'), ('@marks0', '@weights/'), ('@weights0', x'ff')
+  VALUES ('', '@marks/'), ('@marks0', '@weights/'), ('@weights0', x'')
 )
 SELECT DISTINCT source.value
 FROM spans
