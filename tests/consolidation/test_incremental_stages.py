@@ -255,7 +255,7 @@ async def run(new_stores: NewStores, history: Sequence[tuple[Any, ...]]) -> None
 
 
 @settings(
-    max_examples=amount(150, full=6_000),
+    max_examples=amount(60, full=6_000),
     deadline=None,
     # Each example makes its own stores.
     suppress_health_check=[HealthCheck.function_scoped_fixture],

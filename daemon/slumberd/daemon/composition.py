@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -293,12 +293,20 @@ def rule_runner_of(settings: Settings, stores: Stores, log: Logs, clock: Clock) 
 
 
 def note_stages(settings: Settings, runner: RuleRunner) -> None:
-    """Let the stages of rules keep notes of past episodes in the state directory."""
+    """Let the stages of rules keep notes of past episodes in the state directory.
+
+    Notes of another version of slumberd must not be used. So there are none where this process may
+    not read its own version.
+    """
+    try:
+        own_version = version("slumberd")
+    except PackageNotFoundError:
+        return
     memory = settings.memory
     # Other tables of Unicode, and another local time, let the same episodes read otherwise.
     zone = (*time.tzname, time.timezone, time.altzone)
     parts = (
-        version("slumberd"),
+        own_version,
         unicodedata.unidata_version,
         memory.scope_mismatch,
         memory.naive_timestamps,

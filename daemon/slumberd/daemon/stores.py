@@ -211,20 +211,20 @@ def _saved_indexes_of(settings: Settings) -> SavedIndexes | None:
     memory, search = settings.memory, settings.search
     try:
         status = settings.memory_path.stat()
-    except OSError:
+        return SavedIndexes(
+            settings.state_dir,
+            # A file that takes the place of another, as a restored one does, has another number.
+            store=[status.st_dev, status.st_ino],
+            made_with=[
+                search.language,
+                search.vectors,
+                memory.scope_mismatch,
+                memory.naive_timestamps,
+                local_time_zone() if memory.naive_timestamps == "local" else None,
+            ],
+        )
+    except OSError:  # there is no file, or this process may not read the files of its own code
         return None
-    return SavedIndexes(
-        settings.state_dir,
-        # A file that takes the place of another, as a restored one does, has another number.
-        store=[status.st_dev, status.st_ino],
-        made_with=[
-            search.language,
-            search.vectors,
-            memory.scope_mismatch,
-            memory.naive_timestamps,
-            local_time_zone() if memory.naive_timestamps == "local" else None,
-        ],
-    )
 
 
 async def erase_files_of(settings: Settings, user: str) -> int:
