@@ -1,0 +1,50 @@
+"""Stages say the same where their notes cannot be written, or episodes change meanwhile."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import pytest
+
+from slumberd.model.errors import StoreError
+from slumberd.model.feed import EpisodeChanges, FeedPlace
+from slumberd.storage.episodes.store import EngineMemoryStore
+from slumberd.storage.sqlite.stage_file import RuleNotes, StageFile
+from tests.consolidation.test_incremental_stages import KEPT_BY_ITS_DUPLICATE, run
+from tests.support.providers import NewStores
+
+pytestmark = pytest.mark.integration
+
+HISTORY = [*KEPT_BY_ITS_DUPLICATE, ("forget", "episode", 9), ("fire", "second", 60)]
+
+
+def fail(*_: object) -> NoReturn:
+    raise StoreError("the disk is full")
+
+
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [
+        pytest.param(RuleNotes, "save", id="of episodes"),
+        pytest.param(StageFile, "note_erasure", id="of an erasure"),
+    ],
+)
+async def test_stages_say_the_same_where_notes_cannot_be_written(
+    new_stores: NewStores, monkeypatch: pytest.MonkeyPatch, owner: type, method: str
+) -> None:
+    monkeypatch.setattr(owner, method, fail)
+
+    await run(new_stores, HISTORY)
+
+
+async def test_stages_say_the_same_where_the_log_does_not_tell_all_changes(
+    new_stores: NewStores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = EngineMemoryStore.changed_ids
+
+    async def changed_ids(self: EngineMemoryStore, after: FeedPlace | None) -> EpisodeChanges:
+        return (await read(self, after))._replace(known=False)
+
+    monkeypatch.setattr(EngineMemoryStore, "changed_ids", changed_ids)
+
+    await run(new_stores, HISTORY)
