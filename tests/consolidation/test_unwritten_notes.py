@@ -48,3 +48,12 @@ async def test_stages_say_the_same_where_the_log_does_not_tell_all_changes(
     monkeypatch.setattr(EngineMemoryStore, "changed_ids", changed_ids)
 
     await run(new_stores, HISTORY)
+
+
+@pytest.mark.parametrize("what", ["lose", "damage", "lock", "unnote"])
+async def test_stages_say_the_same_after_the_file_of_the_notes_was_changed(
+    new_stores: NewStores, what: str
+) -> None:
+    change = [("file", what), ("change", "first", 3), ("fire", "first", 60), ("backfill", "first")]
+
+    await run(new_stores, [*HISTORY, *change, ("delete", "e6"), ("put", "e9", 1, 1, 0.4)])
