@@ -264,7 +264,11 @@ def print_helpers_and_wait(_: Path, helpers: Sequence[Helper]) -> Any:
 def test_helpers_end_with_the_process_that_forked_them(number: int, everything: Path) -> None:
     program = "import sys; from tests.storage.sqlite.test_helpers import main; main(*sys.argv[1:])"
     words = [sys.executable, "-c", program, "print_helpers_and_wait", str(everything)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    # A shell starts what it runs in the background with SIGINT ignored.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=heed
+    ) as process:
         assert process.stdout is not None
         pids = json.loads(process.stdout.readline())
         process.send_signal(number)
