@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.consolidation.claim import ALL, EPISODE, MANUAL, Precedence
+from slumberd.consolidation.claim import ALL, EPISODE, MANUAL, REFERRING, Precedence
 from slumberd.consolidation.precedence import (
     FIRST_LAW,
     OVER_SIBLINGS,
@@ -150,6 +150,28 @@ def test_under_law_1_each_claim_of_a_version_has_its_own_precedence() -> None:
 
     assert slot_state.current == (sibling(1, 2, "b"),)
     assert slot_state.replaced == [link(sibling(1, 1, "a"))]
+
+
+def test_a_claim_that_the_newest_retraction_spares_is_retracted_by_the_second_newest() -> None:
+    claim = sibling(1, 1, "a")
+    newest = Precedence(1, REFERRING, "e1", UNDER_SIBLINGS)
+    second = Precedence(1, EPISODE, "e2", UNDER_SIBLINGS)
+    steps: list[Assertion | Precedence] = [claim, newest, second]
+    current = set()
+
+    for order in permutations(steps):
+        slot_state = SlotState()
+        for step in order:
+            if isinstance(step, Assertion):
+                slot_state.fold_assertion(step, DEPTH, LAW)
+            else:
+                slot_state.fold_retraction("a", step)
+        current.add(slot_state.current)
+    spared = SlotState(claim)
+    spared.fold_retraction("a", newest)
+
+    assert current == {()}
+    assert spared.current == (claim,)
 
 
 VERSIONS = st.sampled_from([(1, "e1"), (1, "e2"), (1, "e3"), (2, "e1")])
