@@ -1,4 +1,4 @@
-"""Stages say the same where their notes cannot be written, or episodes change meanwhile."""
+"""Stages say the same where their notes cannot be written, or tell of episodes as they were."""
 
 from __future__ import annotations
 
@@ -57,3 +57,12 @@ async def test_stages_say_the_same_after_the_file_of_the_notes_was_changed(
     change = [("file", what), ("change", "first", 3), ("fire", "first", 60), ("backfill", "first")]
 
     await run(new_stores, [*HISTORY, *change, ("delete", "e6"), ("put", "e9", 1, 1, 0.4)])
+
+
+async def test_stages_leave_out_a_similar_episode_that_the_rule_no_longer_selects(
+    new_stores: NewStores,
+) -> None:
+    unselected = ("put", "e9", 0, 1, 1.0)
+    as_it_was = ("put", "e3", 2, 2, 0.5)
+
+    await run(new_stores, [*KEPT_BY_ITS_DUPLICATE, unselected, as_it_was, ("fire", "second", 60)])

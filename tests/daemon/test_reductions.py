@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from slumberd.daemon.background import ReductionAlarm
 from slumberd.model.episode import Episode, microseconds
+from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import NO_LIMITS
 from slumberd.model.record import (
     FiringGrowth,
@@ -21,9 +22,11 @@ from slumberd.model.record import (
     Shrinkage,
     shrinkage_of,
 )
+from slumberd.model.scope import channel_of
+from slumberd.model.stages import MARKS, STAGE_CHANNELS, Decay, Summarise
 from slumberd.operations.caller import Caller
 from slumberd.operations.writes.erasures import ForgetForm
-from tests.support.builders import START, at, rule, triple
+from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.installation import RULES, Installation
 from tests.support.open_stores import OpenStores, open_stores
@@ -128,6 +131,43 @@ async def test_update_that_replaces_several_facts_is_counted(provider: Provider)
         await home.fire()
 
         assert await shrinkage(home) == Shrinkage({"ann": 21}, {"ann": 30}, most_of_all=30)
+
+
+@pytest.mark.integration
+async def test_what_stages_write_is_not_counted(provider: Provider) -> None:
+    stating = rule("stating", when_filter="predicate IS NOT NULL")
+    async with open_stores(provider, limits=NO_LIMITS) as home:
+        notes = [episode(f"n{n}", content=f"Note {n}", user="ann") for n in range(40)]
+        await home.put(*facts_of("ann", 30), *facts_of("bob", 30), *notes)
+        fired = await home.fire(stating)
+        written = set()
+        for stages in (
+            (Summarise(when_more_than=10), Decay(action="reweight", half_life=60.0)),
+            (Decay(half_life=60.0),),
+        ):
+            staged = rule("staged", when_filter="predicate IS NULL", stages=stages, then_emits=[])
+            await home.fire(staged, when=at(86_400))
+            await home.consolidator.backfill(staged, at(86_400), by="me")
+            for channel in STAGE_CHANNELS:
+                written |= {fact.id for fact in await marks_of(home, channel)}
+        assert {channel_of(fact_id) for fact_id in written} == STAGE_CHANNELS
+
+        as_before = {"ann": 30, "bob": 30}
+        assert await shrinkage(home) == Shrinkage(as_before, as_before, most_of_all=60)
+        for fact in (await marks_of(home, MARKS))[:9]:
+            await home.facts.retract(fact.id, by="me", reason="still of use")
+        assert await shrinkage(home) == Shrinkage(as_before, as_before, most_of_all=60)
+
+        operations = home.operations(stating, clock=FakeClock(at(86_400)))
+        await operations.erasures.forget(ForgetForm(user="ann"), Caller.of_user(1, 1))
+        assert await shrinkage(home) == Shrinkage({"bob": 30}, {"bob": 30}, most_of_all=60)
+
+        await home.facts.ledger.undo(fired.firing_ids[0], at=at(86_401), by="me", dry_run=False)
+        assert await shrinkage(home) == Shrinkage({}, {"bob": 30}, most_of_all=60)
+
+
+async def marks_of(home: OpenStores, channel: str) -> list[Fact]:
+    return await home.facts.query(FactPattern(channel=channel, limit=99))
 
 
 @pytest.mark.integration

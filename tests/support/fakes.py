@@ -341,7 +341,7 @@ class FakeLedger:
         self._record("erasures_after")
         return {}  # the fake knows no erasures
 
-    async def retracted_by_people(self, channel: str) -> set[str]:
+    async def retracted_by_people(self, fact_ids: Sequence[str]) -> set[str]:
         self._record("retracted_by_people")
         return set()  # the fake knows no manual edits
 

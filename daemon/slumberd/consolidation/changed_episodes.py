@@ -108,22 +108,29 @@ class StageRun:
         Args:
             at_once: So many marks are read at once.
         """
-        ended = {
-            channel: await self._facts.retracted_by_people(channel)
-            for channel in (MARKS, WEIGHTS, SUMMARIES)
-        }
         found = await self._find_changed()
-        parts = self._every_part(at_once) if found is None else found
-        async for part in parts:
-            known = part.known
-            yield part._replace(
-                known=known._replace(
-                    unmarkable=_episodes_of(ended[MARKS]) - known.marks.keys(),
-                    unweightable=_episodes_of(ended[WEIGHTS]) - known.weights.keys(),
-                    unsummarisable=ended[SUMMARIES] - known.summaries.keys(),
-                    stages_entries=self._notes is not None and not self._window.dry_run,
-                )
-            )
+        async for part in self._every_part(at_once) if found is None else found:
+            yield part._replace(known=await self._with_ended(part))
+
+    async def _with_ended(self, part: Part) -> KnownMarks:
+        """Return what is known to the stages of a part, with what a person has ended of it."""
+        known = part.known
+        marks, weights, summaries = [
+            await self._ended(channel, part.ids) for channel in (MARKS, WEIGHTS, SUMMARIES)
+        ]
+        return known._replace(
+            unmarkable={*map(episode_id_of, marks)} - known.marks.keys(),
+            unweightable={*map(episode_id_of, weights)} - known.weights.keys(),
+            unsummarisable=summaries - known.summaries.keys(),
+            stages_entries=self._notes is not None and not self._window.dry_run,
+        )
+
+    async def _ended(self, channel: str, eids: Set[str]) -> set[str]:
+        """Return the ids of the facts of a channel about some episodes that a person ended."""
+        ids = [fact_id_of(channel, eid) for eid in eids]
+        some = [ids[first : first + _AT_ONCE] for first in range(0, len(ids), _AT_ONCE)]
+        found = [await self._facts.retracted_by_people(each) for each in some]
+        return set().union(*found)
 
     async def _every_part(self, at_once: int) -> AsyncIterator[Part]:
         """Yield all episodes that the rule selects, or that have a mark or a weight, by owner."""
@@ -254,10 +261,6 @@ class StageRun:
 def warn_of_notes(rule_id: str, error: StoreError) -> None:
     """Log that the notes of a rule cannot be opened or written."""
     _log.warning("stage_notes.failed", rule_id=rule_id, problem=str(error))
-
-
-def _episodes_of(fact_ids: Iterable[str]) -> set[str]:
-    return {*map(episode_id_of, fact_ids)}
 
 
 def _archived_in(facts: Iterable[Fact], rule_id: str) -> dict[str, int]:

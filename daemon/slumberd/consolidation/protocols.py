@@ -293,10 +293,10 @@ class FactTarget(Protocol):
         """
         ...
 
-    async def retracted_by_people(self, channel: str) -> set[str]:
-        """Return the ids of a channel's facts that a manual edit has ever retracted or replaced.
+    async def retracted_by_people(self, fact_ids: Sequence[str]) -> set[str]:
+        """Return those of some facts that a manual edit has ever retracted or replaced.
 
-        An edit that was undone counts, too. The channel must not be ``facts``.
+        An edit that was undone counts, too. The facts must not be of the channel ``facts``.
         """
         ...
 

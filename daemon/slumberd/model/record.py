@@ -154,7 +154,9 @@ class Reduction(NamedTuple):
 
 
 class Shrinkage(NamedTuple):
-    """How the number of facts fell within the last day.
+    """How the number of facts fell within the last day, without those of the channels of stages.
+
+    Facts that were erased within the day count as if they were there from its beginning.
 
     Attributes:
         now: How many facts each user has.

@@ -301,7 +301,8 @@ class LimitsSettings(Form):
         alarm_fraction: When so large a fraction of all facts, or of the facts of one user with more
             than 20, goes within 24 hours, whatever caused it, the daemon logs ``facts.reduced`` and
             ``slumberd status --check`` reports it, 0 to 1. When one command retracts so many, the
-            daemon also logs ``facts.retracted``. null never reports either. Default: 0.2.
+            daemon also logs ``facts.retracted``. What stages write does not count: marks, weights
+            and summaries. null never reports either. Default: 0.2.
     """
 
     max_deletes: int | None = Field(default=4000, ge=0)

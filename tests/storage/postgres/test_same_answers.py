@@ -61,7 +61,7 @@ async def everything_of(story: Story) -> list[tuple[str, Any]]:
         ("watermarks", await store.watermarks.positions()),
         ("hints", await store.reads.find_multi_valued_hints()),
         ("cited", sorted(await store.cited_episodes([*USERS]))),
-        ("retracted", sorted(await store.retracted_by_people("notes"))),
+        ("retracted", sorted(await store.retracted_by_people(names))),
     ]
 
 

@@ -334,6 +334,7 @@ def count_facts_of_scope(
         fact
         for fact in t.facts
         if fact.user == user and agent in (None, fact.agent) and (whole or fact.fact_id in ids)
+        if not fact.fact_id.startswith(("@marks/", "@summaries/", "@weights/"))
     ]
     return [[len(counted)]]
 

@@ -108,12 +108,9 @@ def cited_episodes(t: Tables, ids: list[str]) -> list[Any]:
     return [[eid] for eid in named.intersection(ids)]
 
 
-@ORACLES.rows(
-    {"first": "f1", "end": "f4"}, {"first": "@/", "end": "@0"}, {"first": "x", "end": "y"},
-    in_any_order=True,
-)  # fmt: skip
-def retracted_by_people(t: Tables, first: str, end: str) -> list[Any]:
-    found = [row for row in t.references if first <= row.referenced < end]
+@ORACLES.rows({"ids": ["f1", "f2", "f3"]}, {"ids": ["@/1", "x"]}, {"ids": []}, in_any_order=True)
+def retracted_by_people(t: Tables, ids: list[str]) -> list[Any]:
+    found = [row for row in t.references if row.referenced in ids]
     return [[id] for id in {row.referenced for row in found if row.referrer.startswith("@/")}]
 
 

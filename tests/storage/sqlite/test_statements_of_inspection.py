@@ -125,39 +125,42 @@ def first_firing_since(t: Tables, since: int) -> list[Any]:
 
 @INSPECTION.rows(in_any_order=True)
 def facts_by_user(t: Tables) -> list[Any]:
-    return [[user, count] for user, count in Counter(fact.user for fact in t.facts).items()]
+    counts = Counter(fact.user for fact in t.facts if not is_of_stages(fact.fact_id))
+    return [[user, count] for user, count in counts.items()]
+
+
+def is_of_stages(fact_id: str) -> bool:
+    return fact_id.startswith(("@marks/", "@summaries/", "@weights/"))
+
+
+def changes_of_facts(t: Tables, first: int) -> Iterator[tuple[Any, str, list[str]]]:
+    """Yield each row that changed facts, with one of these, and those that went."""
+    for row in t.ledger:
+        went = orjson.loads(row.replaces or "[]")
+        changed = went[0] if row.kind == 3 and went else row.fact_id
+        if row.seq >= first and row.kind in (1, 2, 3) and changed and not is_of_stages(changed):
+            yield row, changed, went
 
 
 @INSPECTION.rows(*({"first": first} for first in (0, 20, 40, 10**6)))
 def any_loss(t: Tables, first: int) -> list[Any]:
-    return [
-        [
-            any(
-                row.kind == 3
-                or len(orjson.loads(row.replaces or "[]")) > 1
-                or (row.what == 0 and b'"removed":' in (row.payload or b""))
-                for row in t.ledger
-                if row.seq >= first
-            )
-        ]
-    ]
+    lost = any(row.kind == 3 or len(went) > 1 for row, _, went in changes_of_facts(t, first))
+    return [[lost or bool(erasures_since(t, first))]]
 
 
 @INSPECTION.rows(*({"first": first} for first in (0, 20, 40)), in_any_order=True)
 def changes_by_user(t: Tables, first: int) -> list[Any]:
     owners = {fact.fact_id: fact.user for fact in t.facts}
     found: dict[tuple[Any, ...], list[int]] = {}
-    for row in t.ledger:
-        if row.seq < first or row.kind not in (1, 2, 3):
-            continue
+    for row, changed, went in changes_of_facts(t, first):
         payload = _object(row.payload)
         inner = payload.get("payload") if payload else None
         user = inner.get("user") if isinstance(inner, dict) else None
         owner = payload.get("owner") if payload else None
-        of_fact = owners.get(row.fact_id) if payload is None else None
+        of_fact = owners.get(changed) if payload is None else None
         counted = found.setdefault((row.firing, user, owner, of_fact), [0, 0])
         counted[0] += row.kind != 3
-        counted[1] += len(orjson.loads(row.replaces or "[]"))
+        counted[1] += len(went)
     return [[*group, *counted] for group, counted in found.items()]
 
 

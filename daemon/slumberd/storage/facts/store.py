@@ -40,7 +40,7 @@ from slumberd.model.feed import LedgerChanges, LedgerPlace
 from slumberd.model.firing import START, Firing, Outcome, Trigger, Window
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.record import Break, Checkpoint
-from slumberd.model.scope import ScopeFilter, fact_id_of
+from slumberd.model.scope import ScopeFilter
 from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
 from slumberd.search.vectors import TextComparer
 from slumberd.storage.audit.explain import why
@@ -210,13 +210,12 @@ class EngineFactStore:
         rows = await self.transactions.fetch_all("facts.cited_episodes", parameters)
         return {eid for (eid,) in rows}
 
-    async def retracted_by_people(self, channel: str) -> set[str]:
-        """Return the ids of a channel's facts that a manual edit has ever retracted or replaced.
+    async def retracted_by_people(self, fact_ids: Sequence[str]) -> set[str]:
+        """Return those of some facts that a manual edit has ever retracted or replaced.
 
-        An edit that was undone counts, too. The channel must not be ``facts``.
+        An edit that was undone counts, too. The facts must not be of the channel ``facts``.
         """
-        prefix = fact_id_of(channel, "")
-        parameters = {"first": prefix, "end": prefix[:-1] + chr(ord(prefix[-1]) + 1)}
+        parameters = {"ids": [*fact_ids]}
         rows = await self.transactions.fetch_all("facts.retracted_by_people", parameters)
         return {fact_id for (fact_id,) in rows}
 

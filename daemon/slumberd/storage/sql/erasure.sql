@@ -39,6 +39,8 @@ SELECT count(*)
 FROM facts
 WHERE
   -- include: is_in_scope
+  AND
+  -- include: is_no_stage_fact
 
 -- name: drop_facts_of_scope
 DELETE FROM facts

@@ -51,4 +51,6 @@ LIMIT 1
 -- name: facts_by_user
 SELECT "user", count(*)
 FROM facts
+WHERE
+  -- include: is_no_stage_fact
 GROUP BY "user"

@@ -67,13 +67,16 @@ WHERE source.value = ANY (:ids::text[])
   AND fact_id NOT LIKE '@weights/%'
 
 -- name: retracted_by_people
-SELECT DISTINCT referenced
-FROM slumberd_references
-WHERE left(referenced, 256) >= left(:first, 256)
-  AND left(referenced, 256) <= left(:end, 256)
-  AND referenced >= :first
-  AND referenced < :end
-  AND referrer LIKE '@/%'
+SELECT DISTINCT refs.referenced
+FROM unnest(:ids::text[]) AS wanted(value)
+CROSS JOIN LATERAL (
+  SELECT referenced, referrer
+  FROM slumberd_references
+  WHERE digest = digest(wanted.value)
+  OFFSET 0
+) AS refs
+WHERE refs.referenced = wanted.value
+  AND refs.referrer LIKE '@/%'
 
 -- name: ids_of_user
 SELECT fact_id, agent

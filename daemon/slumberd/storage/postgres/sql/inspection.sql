@@ -113,16 +113,30 @@ WHERE tables.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'epis
   AND tables.relkind = 'r'
   AND tables.relname ~ '^(facts|slumberd_(keys|ledger|firings|references|quarantine))'
 
+-- part: changes
+-- A deletion may have an id of its own; all facts that it removes are of one channel.
+  SELECT firing, kind, payload,
+    CASE kind WHEN 3 THEN as_jsonb(convert_to(replaces, 'UTF8')) ->> 0 ELSE fact_id END AS fact_id,
+    coalesce(jsonb_array_length(as_jsonb(convert_to(replaces, 'UTF8'))), 0) AS removed
+  FROM slumberd_ledger
+  WHERE seq >= :first
+    AND kind IN (1, 2, 3)
+
 -- name: any_loss
 SELECT EXISTS (
   SELECT 1
+  FROM (
+  -- include: changes
+  ) AS changes
+  WHERE (kind = 3 OR removed > 1)
+    AND
+    -- include: is_no_stage_fact
+) OR EXISTS (
+  SELECT 1
   FROM slumberd_ledger
   WHERE seq >= :first
-    AND (
-      kind = 3
-      OR jsonb_array_length(as_jsonb(convert_to(replaces, 'UTF8'))) > 1
-      OR (what = 0 AND position('"removed":'::bytea IN payload) > 0)
-    )
+    AND what = 0
+    AND position('"removed":'::bytea IN payload) > 0
 )
 
 -- name: changes_by_user
@@ -130,11 +144,12 @@ SELECT changes.firing, changes.document #>> '{payload,user}', changes.document -
   facts."user",
   sum(CASE WHEN changes.kind != 3 THEN 1 ELSE 0 END)::bigint, sum(changes.removed)::bigint
 FROM (
-  SELECT firing, kind, fact_id, as_jsonb(payload) AS document,
-    coalesce(jsonb_array_length(as_jsonb(convert_to(replaces, 'UTF8'))), 0) AS removed
-  FROM slumberd_ledger
-  WHERE seq >= :first
-    AND kind IN (1, 2, 3)
+  SELECT firing, kind, fact_id, removed, as_jsonb(payload) AS document
+  FROM (
+  -- include: changes
+  ) AS rows
+  WHERE
+    -- include: is_no_stage_fact
 ) AS changes
 LEFT JOIN facts
   ON changes.document IS NULL

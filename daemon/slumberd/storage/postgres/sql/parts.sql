@@ -45,6 +45,11 @@ FROM unnest(:values::text[]) AS wanted(value)
 -- part: from_numbers
 FROM unnest(:numbers::bigint[]) AS wanted(value)
 
+-- part: is_no_stage_fact
+  substr(fact_id, 1, 7) != '@marks/'
+  AND substr(fact_id, 1, 9) != '@weights/'
+  AND substr(fact_id, 1, 11) != '@summaries/'
+
 -- part: is_unread
   (
     NOT (SELECT EXISTS (SELECT 1 FROM skipped_versions WHERE rule = :rule))

@@ -77,11 +77,15 @@ CROSS JOIN json_each(
 WHERE source.value IN (SELECT value FROM json_each(:ids))
 
 -- name: retracted_by_people
-SELECT DISTINCT referenced
-FROM slumberd_references
-WHERE referenced >= :first
-  AND referenced < :end
-  AND referrer GLOB '@/*'
+SELECT wanted.value
+FROM json_each(:ids) AS wanted
+WHERE EXISTS (
+  SELECT 1
+  FROM slumberd_references AS refs
+  WHERE refs.referenced = wanted.value
+    AND refs.referrer >= '@/'
+    AND refs.referrer < '@0'
+)
 
 -- name: ids_of_user
 -- texts: none

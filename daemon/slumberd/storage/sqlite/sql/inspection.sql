@@ -124,16 +124,31 @@ SELECT type
 FROM sqlite_master
 WHERE name = 'facts' COLLATE NOCASE
 
+-- part: changes
+-- A deletion may have an id of its own; all facts that it removes are of one channel.
+  SELECT firing, kind, payload,
+    CASE WHEN kind = 3 AND json_valid(replaces) THEN json_extract(replaces, '$[0]')
+      ELSE fact_id END AS fact_id,
+    CASE WHEN json_valid(replaces) THEN json_array_length(replaces) ELSE 0 END AS removed
+  FROM slumberd_ledger
+  WHERE seq >= :first
+    AND kind IN (1, 2, 3)
+
 -- name: any_loss
 SELECT EXISTS (
   SELECT 1
+  FROM (
+  -- include: changes
+  )
+  WHERE (kind = 3 OR removed > 1)
+    AND
+    -- include: is_no_stage_fact
+) OR EXISTS (
+  SELECT 1
   FROM slumberd_ledger
   WHERE seq >= :first
-    AND (
-      kind = 3
-      OR CASE WHEN json_valid(replaces) THEN json_array_length(replaces) > 1 END
-      OR (what = 0 AND instr(payload, CAST('"removed":' AS BLOB)) > 0)
-    )
+    AND what = 0
+    AND instr(payload, CAST('"removed":' AS BLOB)) > 0
 )
 
 -- name: changes_by_user
@@ -141,12 +156,13 @@ SELECT changes.firing, json_extract(changes.document, '$.payload.user'),
   json_extract(changes.document, '$.owner'),
   facts.user, sum(changes.kind != 3), sum(changes.removed)
 FROM (
-  SELECT firing, kind, fact_id,
-    CASE WHEN json_valid(CAST(payload AS TEXT)) THEN CAST(payload AS TEXT) END AS document,
-    CASE WHEN json_valid(replaces) THEN json_array_length(replaces) ELSE 0 END AS removed
-  FROM slumberd_ledger
-  WHERE seq >= :first
-    AND kind IN (1, 2, 3)
+  SELECT firing, kind, fact_id, removed,
+    CASE WHEN json_valid(CAST(payload AS TEXT)) THEN CAST(payload AS TEXT) END AS document
+  FROM (
+  -- include: changes
+  )
+  WHERE
+    -- include: is_no_stage_fact
 ) AS changes
 LEFT JOIN facts ON changes.document IS NULL AND facts.fact_id = changes.fact_id
 GROUP BY 1, 2, 3, 4

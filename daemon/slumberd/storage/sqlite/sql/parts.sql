@@ -46,6 +46,11 @@ FROM json_each(:values) AS wanted
 -- part: from_numbers
 FROM json_each(:numbers) AS wanted
 
+-- part: is_no_stage_fact
+  substr(fact_id, 1, 7) != '@marks/'
+  AND substr(fact_id, 1, 9) != '@weights/'
+  AND substr(fact_id, 1, 11) != '@summaries/'
+
 -- part: is_unread
   -- No user comes from another shard.
   :rule IS NOT NULL
