@@ -66,3 +66,7 @@ async def test_stages_leave_out_a_similar_episode_that_the_rule_no_longer_select
     as_it_was = ("put", "e3", 2, 2, 0.5)
 
     await run(new_stores, [*KEPT_BY_ITS_DUPLICATE, unselected, as_it_was, ("fire", "second", 60)])
+
+
+async def test_stages_look_at_all_again_after_their_rule_changed(new_stores: NewStores) -> None:
+    await run(new_stores, [*HISTORY, ("fire", "first", 1), ("change", "first", 3)])
