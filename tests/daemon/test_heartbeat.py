@@ -17,8 +17,7 @@ from structlog.testing import capture_logs
 from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.daemon.composition import open_stores, rule_runner_of
-from slumberd.daemon.health_metrics import HealthCollector, HealthSources
-from slumberd.daemon.heartbeat import Heartbeat, StandbyHeartbeat
+from slumberd.daemon.heartbeat import HealthCollector, HealthSources, Heartbeat, StandbyHeartbeat
 from slumberd.daemon.stores import inspections_of
 from slumberd.logs.lines import MOST_BYTES, json_line
 from slumberd.model.episode import Episode

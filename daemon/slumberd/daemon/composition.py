@@ -22,7 +22,6 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.protocols import Logs
 from slumberd.consolidation.stage_runs import Retention
 from slumberd.daemon.pause import FILE
-from slumberd.daemon.shard_puts import UserStores
 from slumberd.daemon.stores import (
     facts_of,
     inspections_of,
@@ -38,6 +37,7 @@ from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
 from slumberd.operations.moves import Moves
 from slumberd.operations.stores import Stores
+from slumberd.operations.writes.put_once import UserStores
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings

@@ -39,9 +39,14 @@ from slumberd.daemon.composition import (
 )
 from slumberd.daemon.control_socket import listen
 from slumberd.daemon.erased_content import find_at_start
-from slumberd.daemon.health_metrics import HealthCollector, HealthSources
 from slumberd.daemon.heartbeat import EVERY_SECONDS as HEARTBEAT_SECONDS
-from slumberd.daemon.heartbeat import MOST_NAMED, Heartbeat, StandbyHeartbeat
+from slumberd.daemon.heartbeat import (
+    MOST_NAMED,
+    HealthCollector,
+    HealthSources,
+    Heartbeat,
+    StandbyHeartbeat,
+)
 from slumberd.daemon.interfaces import Interface, Served, TracedCalls
 from slumberd.daemon.language_model import answer_recorder, model_worker_of, read_model_state
 from slumberd.daemon.reload import Follow, InForce, Load, Reloading, apply_channels

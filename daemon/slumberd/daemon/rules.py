@@ -10,11 +10,19 @@ from pathlib import Path
 from slumberd.daemon.pause import PausedFile
 from slumberd.daemon.stores import require_postgres
 from slumberd.model.errors import ConfigurationError, ExtraMissingError, Mistake, UsageError
+from slumberd.model.rule import RulesToPublish
 from slumberd.operations.pauses import PauseStore
 from slumberd.rules.file_access import is_installed
 from slumberd.rules.filters.sandbox import filter_checker
 from slumberd.rules.function_loader import load_function
-from slumberd.rules.rule_loader import CheckCypher, CheckModel, RuleSet, load_rule_texts, load_rules
+from slumberd.rules.rule_loader import (
+    CheckCypher,
+    CheckModel,
+    RuleSet,
+    load_rule_texts,
+    load_rules,
+    read_rule_texts,
+)
 from slumberd.rules.settings import Settings
 from slumberd.storage.protocols import RuleSets
 from slumberd.workers.graph.cypher_linter import Linter
@@ -197,3 +205,23 @@ def paused_rules_of(settings: Settings, holder: str | None = None) -> PauseStore
 
         return postgres_stores.paused_rules_of(settings, holder)
     return PausedFile(settings.state_dir)
+
+
+def rules_to_publish(
+    settings: Settings, directory: Path, *, by: str, reason: str
+) -> RulesToPublish:
+    """Check the rules of a directory, and return them for their publication.
+
+    Args:
+        directory: The directory of rule files.
+        by: Who publishes them.
+        reason: Why; empty without a reason.
+
+    Raises:
+        ConfigurationError: With every mistake of every rule file.
+    """
+    rules_of_files(settings, directory)
+    texts = read_rule_texts(directory)
+    # A file may have changed since it was checked, and other hosts load these texts.
+    rules = rules_of_texts(settings, texts, str(directory))
+    return RulesToPublish(rules.content_hash, texts, by, reason)

@@ -18,8 +18,7 @@ from structlog.testing import capture_logs
 
 from slumberd.consolidation.firing import FireRequest
 from slumberd.daemon.composition import open_stores, rule_runner_of
-from slumberd.daemon.health_metrics import HealthCollector, HealthSources
-from slumberd.daemon.heartbeat import Heartbeat
+from slumberd.daemon.heartbeat import HealthCollector, HealthSources, Heartbeat
 from slumberd.model.firing import START, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
