@@ -24,7 +24,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.errors import StoreError
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.rule import ConsolidationRule
-from slumberd.operations.reads.rule_progress import MOST_PENDING
+from slumberd.operations.reads.rule_states import MOST_PENDING
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.rules.rule_loader import RuleSet

@@ -15,11 +15,11 @@ from slumberd.cli.environment import settings_variables
 from slumberd.cli.exit_codes import is_unexpected
 from slumberd.cli.options import chosen_shard
 from slumberd.cli.output import ShardOutput, shard_output
+from slumberd.daemon.damage import describe_damage
 from slumberd.daemon.stores import settings_of_user, shards_of
 from slumberd.file_modes import make_directory
 from slumberd.model.errors import DamagedStoreError, NoInputError, UsageError
 from slumberd.rules.settings import Settings, load_settings
-from slumberd.tools.diagnostics.store_checks import describe_damage
 
 Users = str | Sequence[str] | None
 """A user, or several, or none that a command names."""

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from slumberd.clock import Clock
+from slumberd.clock import Clock, CommitSignal
 from slumberd.daemon.reload import Reloading
 from slumberd.daemon.stores import erase_files_of
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
-from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.corrections import Corrections
 from slumberd.operations.episodes import EpisodeReads
 from slumberd.operations.facts import FactReads
@@ -22,7 +21,7 @@ from slumberd.operations.outcomes import Outcomes
 from slumberd.operations.pauses import Pausing
 from slumberd.operations.puts import EpisodePuts
 from slumberd.operations.quarantine import QuarantineReads
-from slumberd.operations.reads.rule_progress import RuleProgressReader
+from slumberd.operations.reads.rule_states import RuleProgressReader
 from slumberd.operations.report import Reports
 from slumberd.operations.rules import CadenceReads, Loaded, RuleReads, served_instants
 from slumberd.operations.search import Search

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from slumberd.clock import Clock, set_within, synchronised_time
+from slumberd.clock import Clock, CommitSignal, set_within, synchronised_time
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.protocols import CountedLogs
@@ -73,7 +73,6 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.change_runner import new_run_id
 from slumberd.operations.changes import Operations
-from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.handlers import (
     Answer,
@@ -85,7 +84,7 @@ from slumberd.operations.handlers import (
 )
 from slumberd.operations.moves import UserMoving
 from slumberd.operations.pauses import Pausing
-from slumberd.operations.reads.rule_progress import RuleProgressReader
+from slumberd.operations.reads.rule_states import RuleProgressReader
 from slumberd.operations.registry import OPERATIONS
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.model_worker import ModelWorker

@@ -34,7 +34,7 @@ from slumberd.model.health import (
 )
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import DatabaseStatus
-from slumberd.operations.reads.rule_progress import LedgerFigures, RuleProgressReader, limit_pending
+from slumberd.operations.reads.rule_states import LedgerFigures, RuleProgressReader, limit_pending
 from slumberd.operations.stores import Stores
 from slumberd.storage.inspections import StoreInspection
 from slumberd.workers.scheduling.due import FailureStreak, is_ahead

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import structlog
 
-from slumberd.clock import Clock, set_within
+from slumberd.clock import Clock, CommitSignal, set_within
 from slumberd.daemon.composition import user_stores_of
 from slumberd.daemon.control_socket import listen
 from slumberd.daemon.daemon import INTERVALS, Daemon, HostProcess, Intervals, first_store_error
@@ -44,7 +44,6 @@ from slumberd.model.errors import (
 from slumberd.model.health import DaemonHealth
 from slumberd.model.health_sums import sum_health
 from slumberd.operations.caller import Caller
-from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.handlers import Answer, Dispatcher, handler_of, observe_calls
 from slumberd.operations.registry import OPERATIONS

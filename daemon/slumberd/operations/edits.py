@@ -22,8 +22,7 @@ from slumberd.operations import forms
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.change_runner import ChangeRunner, limit_of, new_run_id, reason_of
 from slumberd.operations.forms import ChangeForm, ReasonedForm
-from slumberd.operations.handlers import Answer
-from slumberd.operations.operation import Example, operation
+from slumberd.operations.handlers import Answer, Example, operation
 from slumberd.operations.responses import (
     DELTAS,
     Deltas,

@@ -23,8 +23,7 @@ from slumberd.model.moves import FinishedMoves, Move
 from slumberd.model.moves import MovedUser as Moved
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import MOST_SHARDS, OperatorForm, Result
-from slumberd.operations.handlers import Answer
-from slumberd.operations.operation import Example, operation
+from slumberd.operations.handlers import Answer, Example, operation
 from slumberd.operations.writes.rule_runner import Turn
 
 LOOK_SECONDS = 60.0

@@ -23,12 +23,12 @@ from slumberd.operations.forms import (
     ReasonedForm,
     Result,
     Texts,
+    choose_rules,
     read_cursor,
+    require_episode_rules,
     write_cursor,
 )
-from slumberd.operations.handlers import Answer
-from slumberd.operations.operation import Example, operation
-from slumberd.operations.requests import choose_rules, require_episode_rules
+from slumberd.operations.handlers import Answer, Example, operation
 from slumberd.operations.responses import (
     report_firings,
 )

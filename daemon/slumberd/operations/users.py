@@ -8,7 +8,7 @@ from pydantic import Field
 
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import Cursor, Limit, OperatorForm, Result, read_cursor, write_cursor
-from slumberd.operations.operation import Example, operation
+from slumberd.operations.handlers import Example, operation
 from slumberd.storage.facts.store import EngineFactStore
 
 

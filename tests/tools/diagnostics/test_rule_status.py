@@ -23,7 +23,7 @@ from slumberd.model.firing import START, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import handlers_of
-from slumberd.operations.reads.rule_progress import RuleProgressReader
+from slumberd.operations.reads.rule_states import RuleProgressReader
 from slumberd.operations.rules import RuleReads
 from slumberd.operations.stores import Stores
 from slumberd.rules.rule_loader import RuleSet

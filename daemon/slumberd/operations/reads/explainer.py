@@ -14,6 +14,7 @@ from slumberd.model.errors import FilterError, NoInputError
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter, fact_id_of
+from slumberd.operations.episodes import newest_versions
 from slumberd.operations.reads.episode_results import (
     STATES_ITSELF,
     Circumstances,
@@ -27,7 +28,6 @@ from slumberd.operations.reads.explanations import (
     describe_withdrawn,
     would_change,
 )
-from slumberd.operations.reads.newest_versions import newest_versions
 from slumberd.rules.filters.conditions import STATED, Condition, condition_of, describe_unmet
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore

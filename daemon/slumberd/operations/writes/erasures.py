@@ -31,8 +31,7 @@ from slumberd.model.scope import FACTS, ScopeFilter, fact_id_of
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import ReasonedForm, Result
-from slumberd.operations.handlers import Answer
-from slumberd.operations.operation import Example, operation
+from slumberd.operations.handlers import Answer, Example, operation
 from slumberd.operations.responses import certificate, plan_hash, statement_of
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import Turn

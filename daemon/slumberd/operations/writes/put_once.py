@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from slumberd.model.episode import Episode
 from slumberd.model.errors import InputError, MemoryScopeError
-from slumberd.operations.reads.newest_versions import newest_versions
+from slumberd.operations.episodes import newest_versions
 from slumberd.storage.episodes.store import EngineMemoryStore
 
 

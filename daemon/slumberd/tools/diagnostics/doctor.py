@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+from slumberd.daemon.damage import describe_damage
 from slumberd.daemon.erased_content import (
     HURRIED_SECONDS,
     NAMED,
@@ -58,7 +59,6 @@ from slumberd.tools.diagnostics.store_checks import (
     check_person,
     check_reductions,
     check_stage_notes,
-    describe_damage,
 )
 
 URGENT = frozenset(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +14,9 @@ from slumberd.consolidation.incoming import FUTURE
 from slumberd.daemon.erased_content import NAMED, read_or_none
 from slumberd.daemon.pause import FILE as PAUSED_FILE
 from slumberd.daemon.rules import paused_rules_of
-from slumberd.daemon.stores import inspections_of, open_facts_for_audit, stage_notes_problem
+from slumberd.daemon.stores import inspections_of, stage_notes_problem
 from slumberd.model.episode import EpisodeVersion, instant, latest_at
-from slumberd.model.errors import InstantRangeError, SchemaError, SlumberdError, StoreError
+from slumberd.model.errors import StoreError
 from slumberd.model.health import Finding
 from slumberd.model.record import Reduction
 from slumberd.model.rule import ConsolidationRule, Cron, Every
@@ -388,32 +387,3 @@ def _describe_lateness(rule: ConsolidationRule, due_at: datetime, pending: int) 
             return f"was due at {due_at:%Y-%m-%d %H:%M:%S}Z"
         case never:
             assert_never(never)
-
-
-def describe_damage(settings: Settings) -> str:
-    """Return what is wrong with the stored facts and their ledger; an empty text for nothing.
-
-    Call it outside of any event loop.
-    """
-    return asyncio.run(_describe(settings))
-
-
-async def _describe(settings: Settings) -> str:
-    try:
-        facts = inspections_of(settings).facts
-        if not (facts.exists() and facts.has_ledger()):
-            return ""
-        found = facts.damaged_values(None)
-        if found:
-            return found[0]
-        async with open_facts_for_audit(settings) as store:
-            _, _, broken = await store.verify()
-    except (SchemaError, InstantRangeError) as error:
-        return str(error)
-    except SlumberdError:  # the store is out of reach, which is no damage
-        return ""
-    except Exception as error:  # noqa: BLE001 # an intact store is read to its end
-        return f"it cannot be read to its end: {type(error).__name__}: {error}"
-    if broken is None:
-        return ""
-    return f"the ledger is broken at row {broken.seq}: {broken.problem}"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from slumberd.operations.caller import Right
 from slumberd.operations.forms import RequestForm
-from slumberd.operations.operation import Operation
+from slumberd.operations.handlers import Operation
 from slumberd.operations.registry import OPERATIONS
 
 Method = Literal["GET", "POST", "PATCH"]

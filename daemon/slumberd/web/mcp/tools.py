@@ -19,8 +19,7 @@ from pydantic_core import core_schema
 from slumberd.model.episode import speaker_of
 from slumberd.model.errors import SlumberdError, UsageError
 from slumberd.model.texts import BEGIN, END
-from slumberd.operations.handlers import Answer
-from slumberd.operations.operation import Operation
+from slumberd.operations.handlers import Answer, Operation
 from slumberd.operations.registry import OPERATIONS
 from slumberd.operations.search import Hits
 from slumberd.operations.writes.erasures import Erasure
