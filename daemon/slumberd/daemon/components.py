@@ -16,7 +16,6 @@ from slumberd.operations.episodes import EpisodeReads
 from slumberd.operations.facts import FactReads
 from slumberd.operations.handlers import Answer, Handler, handlers_of
 from slumberd.operations.ledger import HeldReads, LedgerReads
-from slumberd.operations.moves import UserMoving
 from slumberd.operations.outcomes import Outcomes
 from slumberd.operations.pauses import Pausing
 from slumberd.operations.puts import EpisodePuts
@@ -27,7 +26,7 @@ from slumberd.operations.rules import CadenceReads, Loaded, RuleReads, served_in
 from slumberd.operations.search import Search
 from slumberd.operations.stores import Stores
 from slumberd.operations.transcript_counts import TranscriptFile
-from slumberd.operations.users import Users
+from slumberd.operations.users import UserMoving, Users
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.rules.settings import Settings
 from slumberd.search.searcher import Searcher

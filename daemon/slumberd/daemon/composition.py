@@ -35,8 +35,8 @@ from slumberd.model.episode import Misspelling
 from slumberd.model.errors import NoInputError, UsageError
 from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
-from slumberd.operations.moves import Moves
 from slumberd.operations.stores import Stores
+from slumberd.operations.users import Moves
 from slumberd.operations.writes.put_once import UserStores
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.rules.rule_loader import RuleSet

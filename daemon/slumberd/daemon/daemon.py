@@ -82,11 +82,11 @@ from slumberd.operations.handlers import (
     observe_calls,
     refuse_other_shards,
 )
-from slumberd.operations.moves import UserMoving
 from slumberd.operations.pauses import Pausing
 from slumberd.operations.reads.rule_states import RuleProgressReader
 from slumberd.operations.registry import OPERATIONS
 from slumberd.operations.stores import Stores
+from slumberd.operations.users import UserMoving
 from slumberd.operations.writes.model_worker import ModelWorker
 from slumberd.operations.writes.put_once import OncePutter
 from slumberd.operations.writes.rule_runner import RuleRunner, Turn
