@@ -368,7 +368,6 @@ class HostReports:
         """Show details of this process from now on.
 
         Args:
-            details: Returns them.
             notice_rules: Called at each `tell` with the newest version of the published rules.
         """
         self._details = details

@@ -214,7 +214,6 @@ def rules_to_publish(
 
     Args:
         directory: The directory of rule files.
-        by: Who publishes them.
         reason: Why; empty without a reason.
 
     Raises:

@@ -103,7 +103,6 @@ class ShardRequests:
 
     Args:
         shards: The shards of the database.
-        lease_seconds: The lease of the shards.
         own: The shard of requests that name none; None without one.
         ask: Asks the daemon that holds a shard; None asks through its database.
     """

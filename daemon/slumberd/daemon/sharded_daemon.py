@@ -72,7 +72,6 @@ class _Running:
     """The daemon of one shard.
 
     Attributes:
-        daemon: The daemon.
         notifier: Notes that it is alive.
         stop: Ends it.
     """

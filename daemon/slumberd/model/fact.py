@@ -348,7 +348,6 @@ class QuotedEpisode(NamedTuple):
     """An episode whose text an answer quotes.
 
     Attributes:
-        id: The episode.
         user: Its user; another scope may have a fact of the same id.
         content: Its text. What an earlier text of the episode claimed does not count.
     """

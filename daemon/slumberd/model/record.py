@@ -187,7 +187,6 @@ class Retraction(NamedTuple):
     """How many facts one firing retracted, without a replacement.
 
     Attributes:
-        firing_id: The firing.
         rule_id: Its rule, or the command, as ``@undo``.
         run: The id that all firings of its command share; empty without one.
         retracted: The facts, without those of the channels of stages.

@@ -57,7 +57,6 @@ class HeldFiring:
     """A batch that awaits approval.
 
     Attributes:
-        firing_id: The id of its firing.
         problem: The deletion limit that it exceeds.
     """
 
@@ -328,7 +327,6 @@ class DatabaseLogin(NamedTuple):
         server: The version of the server.
         step: The number of the last step of the schema.
         shards: How many shards there are.
-        role: The name of the login.
         rights: What it may do: ``consolidate``, ``put`` and ``read``.
     """
 

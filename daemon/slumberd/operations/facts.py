@@ -281,7 +281,6 @@ class FoundFacts(NamedTuple):
 
     Attributes:
         facts: The facts, in the order of the pattern.
-        pattern: The pattern.
     """
 
     facts: list[Fact]

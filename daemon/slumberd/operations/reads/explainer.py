@@ -71,7 +71,6 @@ class EpisodeOutcome(NamedTuple):
     """What became of an episode under every rule, and what would change it.
 
     Attributes:
-        id: The episode.
         version: Its newest version; None when it is no longer stored.
         decisions: The outcome, by rule and channel, with what would change it.
         results: The same in words, by rule and channel of facts.

@@ -28,7 +28,6 @@ class RuleState:
     """One loaded rule and its status.
 
     Attributes:
-        rule: The rule.
         file: The rule file that defines it.
         status: How far it is.
         oldest: The timestamp of the first pending episode, as its host wrote it.

@@ -102,7 +102,6 @@ class UserRows:
     """All rows of a user in a shard.
 
     Attributes:
-        user: The user.
         source: The number of the shard.
         head: The chain hash of the last row of its ledger.
         episodes: Of the table of episodes, by number.

@@ -82,7 +82,6 @@ def check_fact_store(
     """Find problems in the content of the fact store.
 
     Args:
-        where: Where the facts are.
         unreached: The ids of episodes whose retractions cover nothing.
         context: The installation.
     """

@@ -263,9 +263,6 @@ def place_of(request: Request) -> str:
 class SignIn:
     """Begins sessions, and finds out whose they are.
 
-    Attributes:
-        sessions: All sessions.
-
     Args:
         access: Finds out whose a token is.
     """

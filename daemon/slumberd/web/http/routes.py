@@ -28,9 +28,7 @@ class HttpRoute:
     """One operation under one path.
 
     Attributes:
-        method: The method.
         path: The path; it may hold one id, in braces.
-        operation: The operation.
         status: The status of an answer.
         summary: What it does, where the operation's own summary says too much.
         fixed: Fields that the path decides.

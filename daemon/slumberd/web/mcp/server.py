@@ -302,8 +302,6 @@ async def get_prompt(
 
     Args:
         connection: Who asks.
-        name: The prompt.
-        arguments: By name.
 
     Raises:
         UsageError: There is no such prompt.
@@ -367,7 +365,6 @@ async def read_resource(connection: Connection, uri: str) -> ReadResourceResult:
     """Return the content of a resource of the connection's scope.
 
     Args:
-        connection: Who reads.
         uri: The address of the resource.
 
     Raises:

@@ -50,7 +50,6 @@ class MemoryTool:
     """One tool.
 
     Attributes:
-        name: Its name.
         title: Its name for people.
         operation_name: The operation that it calls.
         text: What an agent reads about it.
@@ -114,12 +113,7 @@ class MemoryTool:
         return connection.allows(self.operation_name) and (connection.admin or not self.admin)
 
     async def call(self, connection: Connection, arguments: dict[str, Any]) -> CallToolResult:
-        """Return the result; an error of slumberd is a result, too, which the agent can read.
-
-        Args:
-            connection: Who calls.
-            arguments: By name.
-        """
+        """Return the result; an error of slumberd is a result, too, which the agent can read."""
         try:
             result = await self._run(connection, arguments)
         except SlumberdError as error:
