@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.daemon.pause import PausedFile
+from slumberd.daemon.rules import PausedFile
 from slumberd.model.errors import UsageError
 from slumberd.model.fact import FactPattern
 from slumberd.operations.caller import Caller

@@ -21,7 +21,7 @@ from slumberd.clock import Clock
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.protocols import Logs
 from slumberd.consolidation.stage_runs import Retention
-from slumberd.daemon.pause import FILE
+from slumberd.daemon.rules import PAUSED_FILE
 from slumberd.daemon.stores import (
     facts_of,
     inspections_of,
@@ -151,7 +151,7 @@ def backed_up_files(settings: Settings) -> dict[str, Path]:
     return {
         "memory": settings.memory_path,
         "facts": settings.facts_path,
-        "paused": settings.state_dir / FILE,
+        "paused": settings.state_dir / PAUSED_FILE,
     }
 
 

@@ -71,7 +71,6 @@ from slumberd.model.firing import Position
 from slumberd.model.health import DaemonHealth, Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
-from slumberd.operations.change_runner import new_run_id
 from slumberd.operations.changes import Operations
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.handlers import (
@@ -89,7 +88,7 @@ from slumberd.operations.stores import Stores
 from slumberd.operations.users import UserMoving
 from slumberd.operations.writes.model_worker import ModelWorker
 from slumberd.operations.writes.put_once import OncePutter
-from slumberd.operations.writes.rule_runner import RuleRunner, Turn
+from slumberd.operations.writes.rule_runner import RuleRunner, Turn, new_run_id
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
 from slumberd.storage.protocols import Watch

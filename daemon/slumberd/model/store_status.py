@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from slumberd.model.erasures import Rewrite
 from slumberd.model.firing import Counts
 from slumberd.model.provenance import Lag
+from slumberd.model.record import Rewrite
 
 LATEST = 100
 """The number of episodes for which the newest batches of a rule are counted."""

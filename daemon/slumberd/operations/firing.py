@@ -16,7 +16,6 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.operations import example_values as values
 from slumberd.operations import forms
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.change_runner import ChangeRunner, limit_of, new_run_id, reason_of
 from slumberd.operations.example_values import COUNTS, FIRING, RUN
 from slumberd.operations.forms import (
     OperatorForm,
@@ -32,6 +31,7 @@ from slumberd.operations.responses import (
     report_firings,
     report_recording,
 )
+from slumberd.operations.writes.rule_runner import ChangeRunner, limit_of, new_run_id, reason_of
 from slumberd.workers.language_models.recorder import Recording
 
 _INSTANTS = 2**62

@@ -12,7 +12,6 @@ from slumberd.model.construct import construct
 from slumberd.model.errors import NotQuarantinedError, UsageError
 from slumberd.model.firing import Report
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.change_runner import ChangeRunner, limit_of, new_run_id, reason_of
 from slumberd.operations.firing import FIRED, Fired
 from slumberd.operations.forms import (
     MOST,
@@ -32,6 +31,7 @@ from slumberd.operations.handlers import Answer, Example, operation
 from slumberd.operations.responses import (
     report_firings,
 )
+from slumberd.operations.writes.rule_runner import ChangeRunner, limit_of, new_run_id, reason_of
 from slumberd.storage.facts.store import EngineFactStore
 
 

@@ -11,9 +11,9 @@ from slumberd.logs.lines import timestamp
 from slumberd.model.episode import latest_at
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.change_runner import ChangeRunner, new_run_id, reason_of
 from slumberd.operations.forms import ReasonedForm, Result
 from slumberd.operations.handlers import Answer, Example, operation
+from slumberd.operations.writes.rule_runner import ChangeRunner, new_run_id, reason_of
 from slumberd.storage.ledger.undo import Undoer
 
 _log = structlog.get_logger("slumberd")

@@ -26,10 +26,13 @@ from slumberd.clock import SystemClock
 from slumberd.daemon.composition import user_stores_of
 from slumberd.daemon.rules import rules_of
 from slumberd.integrations.interchange import langgraph
-from slumberd.integrations.interchange.formats import EPISODES, FORMATS, FolderFormat, open_folder
-from slumberd.integrations.interchange.joined_statements import (
+from slumberd.integrations.interchange.formats import (
+    EPISODES,
+    FORMATS,
+    FolderFormat,
     ReplacingStatements,
     join_statements,
+    open_folder,
 )
 from slumberd.integrations.interchange.records import (
     Defaults,

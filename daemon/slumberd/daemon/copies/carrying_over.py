@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from slumberd.daemon.pause import FILE
+from slumberd.daemon.rules import PAUSED_FILE
 from slumberd.daemon.stores import key_of
 from slumberd.file_modes import make_directory
 from slumberd.model.errors import OutputExistsError, UsageError
@@ -76,8 +76,8 @@ def _carry_into(
             names["facts"], key_of(settings), source=sources["facts"], at=at, by=by
         )
     find_numbers(names)
-    if (settings.state_dir / FILE).exists():
-        shutil.copy2(settings.state_dir / FILE, new / FILE)
+    if (settings.state_dir / PAUSED_FILE).exists():
+        shutil.copy2(settings.state_dir / PAUSED_FILE, new / PAUSED_FILE)
     return carried
 
 

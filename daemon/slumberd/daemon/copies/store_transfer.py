@@ -18,7 +18,7 @@ from slumberd.clock import Clock
 from slumberd.daemon import file_exchange
 from slumberd.daemon.composition import adopt
 from slumberd.daemon.database_tenure import DatabaseTenure
-from slumberd.daemon.pause import FILE, PausedFile, write_paused
+from slumberd.daemon.rules import PAUSED_FILE, PausedFile, write_paused
 from slumberd.daemon.shard_requests import find_shard
 from slumberd.daemon.stores import facts_of, inspections_at, key_of, memory_of
 from slumberd.daemon.tenure import DirectoryTenure
@@ -101,7 +101,7 @@ class StateFiles:
             "memory": folder / settings.memory.path,
             "facts": folder / settings.facts.path,
         }
-        self.all: dict[str, Path] = {"paused": folder / FILE}
+        self.all: dict[str, Path] = {"paused": folder / PAUSED_FILE}
         self.all |= self.databases.items()
         memory = settings.memory
         self.foreign = ForeignRows(memory.naive_timestamps, memory.scope_mismatch)
