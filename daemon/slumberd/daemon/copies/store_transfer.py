@@ -8,7 +8,6 @@ of the directory and the lease of the shard. A copy fills or reads one shard of 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from slumberd.daemon.rules import PAUSED_FILE, PausedFile, write_paused
 from slumberd.daemon.shard_requests import find_shard
 from slumberd.daemon.stores import facts_of, inspections_at, key_of, memory_of
 from slumberd.daemon.tenure import DirectoryTenure
+from slumberd.file_modes import sync_to_disk
 from slumberd.model.errors import (
     LedgerKeyError,
     NoInputError,
@@ -283,13 +283,9 @@ def _write_directory(
 def _sync(paths: list[Path]) -> None:
     """Sync new files, which no connection has open."""
     for path in paths:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_to_disk(path)
     for folder in {path.parent for path in paths}:
-        file_exchange.sync_directory(folder)
+        sync_to_disk(folder)
 
 
 async def compare(
