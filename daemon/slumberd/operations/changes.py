@@ -138,13 +138,9 @@ class WrongClock(ChangeRunner):
 
 
 class Operations(Firing, Edits, QuarantineChanges, WrongClock):
-    """Runs requests one at a time; with ``dry_run`` a request writes nothing.
+    """Runs all requests that change something; the other arguments are those of `ChangeRunner`.
 
     Args:
-        stores: The open stores.
-        runner: Fires rules into the facts.
-        rules: Returns the rules in force.
-        stop: When it is set, firings stop; what is committed stays.
         waits: Returns whether erasures leave the rewriting of the stores to a quiet window.
 
     Attributes:

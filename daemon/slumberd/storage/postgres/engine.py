@@ -318,11 +318,7 @@ class PostgresFactEngine(PostgresEngine):
         return epoch
 
     async def check_writer(self) -> None:
-        """Check that this store may still write.
-
-        Raises:
-            SupersededError: Another daemon has taken over, or the store was replaced.
-        """
+        """Check that this store may still write."""
         await self.read(lambda session: self._check_epoch(session, "fence.epoch"))
 
     async def finish_backlog(self) -> None:

@@ -31,23 +31,15 @@ from slumberd.storage.postgres.watch import PostgresWatch
 class PostgresMemoryStore(EngineMemoryStore):
     """Episodes in one shard of a database; implements ``MemoryStore`` and ``EpisodeLog``.
 
+    The other arguments are those of `SQLiteMemoryStore`.
+
     Attributes:
         engine: Opens the transactions of the shard.
 
     Args:
         address: The address of the shard's database, as ``postgresql://host/database``.
-        naive_timestamps: The zone of a timestamp without an offset, of episodes that are put:
-            ``local``, as Python reads it, or ``utc``. With ``refuse``, `put` raises.
-        future_tolerance_seconds: The store logs ``episode.future`` for an instant that lies further
-            in the future, when it is put and when a rule reads it. The rule quarantines it.
-        filter_seconds: How long a rule's filter may take for one batch.
-        clock: The time of `consolidate`'s promotions and of reads.
         read_only: Whether the store writes nothing but the numbers of what was put, not even that
             episodes were read.
-        misspelled: Called once for each key of metadata that is probably misspelled.
-        access_limits: How many reads are recorded before they are written, and for how long.
-        embedding: Makes the embedder, when a salience gate or a stage first needs it.
-        person: The speakers whose words are those of the user.
         read_address: The address of a replica, on which operations that only read run their reads;
             None without one.
     """
