@@ -1,4 +1,4 @@
-"""Log the health figures of the daemon each minute, and write them for Prometheus."""
+"""Collect the health figures of the daemon, log them each minute, and write them for Prometheus."""
 
 from __future__ import annotations
 

@@ -25,7 +25,6 @@ from slumberd.operations.forms import RequestForm
 from slumberd.operations.handlers import Answer
 from slumberd.operations.registry import OPERATIONS
 from slumberd.storage.strict_json import read_object
-from slumberd.web.http.gate import STREAM
 from slumberd.web.http.problems import plain_problem, problem_of
 from slumberd.web.http.routes import ROUTES, HttpRoute
 
@@ -136,15 +135,14 @@ async def answer_health(_: Request) -> Response:
     return Response(b'{"status":"ok"}', headers=_NOT_CACHED, media_type=JSON)
 
 
-PATH = STREAM
-QUERY = ("after", "kinds", "user", "agent", "shard")
+EVENTS_QUERY = ("after", "kinds", "user", "agent", "shard")
 """The fields of the operation ``changes`` that the query may have."""
 
 BEAT_SECONDS = 15.0
 """How often a quiet stream sends a comment, so that proxies keep it open."""
 
 _BEAT = b": nothing new\n\n"
-_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class EventStream:
@@ -173,7 +171,7 @@ class EventStream:
         except SlumberdError as error:
             return problem_of(error)
         stream = self._events(fields, page, caller_in(request))
-        return StreamingResponse(stream, headers=_HEADERS, media_type="text/event-stream")
+        return StreamingResponse(stream, headers=_STREAM_HEADERS, media_type="text/event-stream")
 
     async def _page(self, fields: dict[str, Any], caller: Caller) -> Answer:
         return await self._served.dispatcher.call(OPERATIONS["changes"].name, fields, caller)
@@ -205,8 +203,8 @@ def _fields_of(request: Request) -> dict[str, Any]:
         UsageError: The query has others, or the header is not a number.
     """
     fields = fields_in_query(OPERATIONS["changes"].form, request.query_params)
-    if unknown := [name for name in fields if name not in QUERY]:
-        raise UsageError(f"the query has {unknown[0]!r}; it may have {', '.join(QUERY)}")
+    if unknown := [name for name in fields if name not in EVENTS_QUERY]:
+        raise UsageError(f"the query has {unknown[0]!r}; it may have {', '.join(EVENTS_QUERY)}")
     last = request.headers.get("last-event-id", "")
     if last and not (last.isascii() and last.isdigit() and len(last) < 19):
         raise UsageError("the header Last-Event-ID is the number of a row of the ledger")

@@ -34,7 +34,7 @@ HEALTH = "/healthz"
 DESCRIPTION = "/openapi.json"
 """The path of the OpenAPI document. Anybody may read it."""
 
-STREAM = "/v1/events"
+EVENTS_PATH = "/v1/events"
 """The path whose answer does not end."""
 
 PersonOf = Callable[[Scope], "Caller | None"]
@@ -171,7 +171,7 @@ class Gate:
     async def _answer_caller(
         self, caller: Caller, scope: Scope, headers: Headers, receive: Receive, send: Send
     ) -> None:
-        slots = self._streams if scope["path"] == STREAM else self._requests
+        slots = self._streams if scope["path"] == EVENTS_PATH else self._requests
         with slots.one(str(caller), operates=Right.OPERATE in caller.rights):
             body = await _read_body(scope, headers, receive, self._most_bytes)
             if body is not None:

@@ -27,10 +27,8 @@ from slumberd.model.errors import (
 )
 from slumberd.operations.facts import KnownFact
 from slumberd.operations.registry import OPERATIONS
-from slumberd.web.http.endpoints import OPEN_METRICS
-from slumberd.web.http.endpoints import PATH as EVENTS_PATH
-from slumberd.web.http.endpoints import QUERY as EVENTS_QUERY
-from slumberd.web.http.gate import HEALTH, TRACES
+from slumberd.web.http.endpoints import EVENTS_QUERY, OPEN_METRICS
+from slumberd.web.http.gate import EVENTS_PATH, HEALTH, TRACES
 from slumberd.web.http.problems import MEDIA_TYPE as PROBLEM
 from slumberd.web.http.problems import status_of
 from slumberd.web.http.routes import ROUTES, HttpRoute

@@ -36,8 +36,7 @@ from slumberd.rules.settings import Settings
 from slumberd.rules.settings_schema import listens_everywhere
 from slumberd.web.http.access import Access
 from slumberd.web.http.endpoints import JSON, Endpoints, EventStream, answer_health
-from slumberd.web.http.endpoints import PATH as EVENTS_PATH
-from slumberd.web.http.gate import DESCRIPTION, HEALTH, Gate, PersonOf
+from slumberd.web.http.gate import DESCRIPTION, EVENTS_PATH, HEALTH, Gate, PersonOf
 from slumberd.web.http.limits import (
     MOST_HEADER_BYTES,
     ConnectionLimits,

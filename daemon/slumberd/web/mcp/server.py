@@ -308,17 +308,17 @@ async def get_prompt(
         SlumberdError: The operation failed.
     """
     if name == _END:
-        return _result(_HOW_TO_END)
+        return _prompt_of(_HOW_TO_END)
     if name != _START:
         raise UsageError(f"there is no prompt {name!r}; there are {_START} and {_END}")
     parts = [(await connection.ask("profile", {}))["text"]]
     if question := arguments.get("question"):
         parts.append((await connection.ask("context", {"question": question}))["text"])
     known = [part for part in parts if part] or [_NOTHING_KNOWN]
-    return _result("\n\n".join([_HOW_TO_START, *known]))
+    return _prompt_of("\n\n".join([_HOW_TO_START, *known]))
 
 
-def _result(text: str) -> GetPromptResult:
+def _prompt_of(text: str) -> GetPromptResult:
     return GetPromptResult(messages=[PromptMessage(role="user", content=TextContent(text=text))])
 
 
