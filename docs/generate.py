@@ -32,7 +32,7 @@ from slumberd.model import errors
 from slumberd.model.episode import INTERFACES
 from slumberd.model.health import KINDS
 from slumberd.operations.forms import RequestForm
-from slumberd.operations.operation import Operation
+from slumberd.operations.handlers import Operation
 from slumberd.operations.registry import OPERATIONS
 from slumberd.rules.docstrings import describe_attributes
 from slumberd.rules.filters.checks import COLUMNS

@@ -1,4 +1,4 @@
-"""Read the time, and wait for events with a time limit. No other module reads the time."""
+"""Read the time, and wait for events and commits. No other module reads the time."""
 
 from __future__ import annotations
 
@@ -76,3 +76,20 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Return seconds that never step back."""
         ...
+
+
+class CommitSignal:
+    """Wakes all waiting tasks at once, each time that something was committed."""
+
+    def __init__(self) -> None:
+        self._next = asyncio.Event()
+
+    @property
+    def next(self) -> asyncio.Event:
+        """What the next commit sets. Take it before you read, so that no commit is missed."""
+        return self._next
+
+    def announce(self) -> None:
+        """Wake all tasks that wait."""
+        self._next.set()
+        self._next = asyncio.Event()

@@ -1,12 +1,11 @@
 """Public names of the memory contract; `slumberd.integrations.contract` implements them."""
 
-from slumberd.integrations.contract import (
-    EpisodeMemoryStore,
+from slumberd.integrations.contract.records import (
     MemoryRecord,
     MemorySearchQuery,
-    MemoryStore,
     MemoryWriteRecord,
 )
+from slumberd.integrations.contract.store import EpisodeMemoryStore, MemoryStore
 
 __all__ = [
     "EpisodeMemoryStore",

@@ -1,4 +1,4 @@
-"""Create files and directories for their owner, or for a group that shares them."""
+"""Create files and directories for their owner, or for a group that shares them, and sync them."""
 
 from __future__ import annotations
 
@@ -59,6 +59,15 @@ def make_directory(path: Path) -> None:
     mode = path.stat().st_mode
     wanted = _SHARED if is_shared(path.parent) else _GROUP if mode & stat.S_IWGRP else _OWNER
     path.chmod(wanted | (mode & stat.S_ISGID))
+
+
+def sync_to_disk(path: Path) -> None:
+    """Sync a file, or the names in a directory, so that they survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def group_to_join(path: str | bytes | int | None) -> str | None:

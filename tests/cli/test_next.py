@@ -14,7 +14,7 @@ import pytest
 
 from slumberd.cli import call
 from slumberd.daemon.control_socket import listen
-from slumberd.daemon.pause import PausedFile
+from slumberd.daemon.rules import PausedFile
 from slumberd.model.firing import START
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller

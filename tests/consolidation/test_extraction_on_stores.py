@@ -16,8 +16,9 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import PLACEHOLDER_KEY
-from slumberd.rules.pattern_loader import load_extraction
+from slumberd.rules.pattern_loader import extraction_of
 from slumberd.rules.vocabulary_loader import conversation_extraction
+from slumberd.rules.yaml_reader import read_document
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.open_stores import open_stores
 from tests.support.providers import Provider
@@ -218,7 +219,7 @@ async def test_patterns_of_the_shipped_file_take_an_answer_from_its_question(
             turn("e3", "guest", "I don't care.", 2),
         )
 
-        await home.fire(extracting(load_extraction(BOOKING)))
+        await home.fire(extracting(extraction_of(read_document(BOOKING))))
 
         assert await home.objects() == {
             "e1#1": "cheap", "e1#2": "italian", "e3#1": "dontcare",

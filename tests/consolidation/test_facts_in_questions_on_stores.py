@@ -16,8 +16,8 @@ from slumberd.model.firing import Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.writes.erasures import ForgetForm
+from slumberd.operations.writes.model_worker import MOST_FACTS
 from slumberd.rules.pattern_loader import model_extraction
-from slumberd.workers.language_models.known_facts import MOST_FACTS
 from tests.daemon.test_erasure import CANARY, files_with_canary, operations
 from tests.support.asked_models import Asked, asked_stores, asking, said
 from tests.support.builders import START, at, rule, triple

@@ -12,7 +12,8 @@ from slumberd.model.extraction import Extraction
 from slumberd.model.fact import FactPattern
 from slumberd.model.predicates import ManyBut
 from slumberd.model.rule import ConsolidationRule
-from slumberd.rules.pattern_loader import load_extraction
+from slumberd.rules.pattern_loader import extraction_of
+from slumberd.rules.yaml_reader import read_document
 from tests.support.builders import START, at, episode, rule
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider
@@ -56,7 +57,7 @@ patterns:
 def chat(tmp_path: Path) -> ConsolidationRule:
     file = tmp_path / "chat.yaml"
     file.write_text(PATTERNS)
-    return rule("chat", extract=load_extraction(file))
+    return rule("chat", extract=extraction_of(read_document(file)))
 
 
 def said(number: int, content: str) -> Episode:

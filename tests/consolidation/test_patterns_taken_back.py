@@ -10,7 +10,8 @@ import pytest
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.rule import ConsolidationRule
-from slumberd.rules.pattern_loader import load_extraction
+from slumberd.rules.pattern_loader import extraction_of
+from slumberd.rules.yaml_reader import read_document
 from slumberd.search.indexes import trust_of_fact
 from tests.support.builders import at, episode, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
@@ -42,7 +43,7 @@ def reading(folder: Path, *patterns: str) -> ConsolidationRule:
     """Return a rule that reads text with some patterns."""
     file = folder / "patterns.yaml"
     file.write_text("patterns:\n" + "".join(patterns))
-    return rule("said", extract=load_extraction(file))
+    return rule("said", extract=extraction_of(read_document(file)))
 
 
 def said(id: str, text: str, minute: int) -> Episode:

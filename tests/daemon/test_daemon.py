@@ -23,9 +23,9 @@ from slumberd.daemon.control_socket import ask
 from slumberd.daemon.daemon import INTERVALS, Daemon, Intervals
 from slumberd.daemon.systemd import Notifier
 from slumberd.logs.prometheus import write_textfile
-from slumberd.model.erasures import QUIET
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Record
+from slumberd.model.record import QUIET
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.stores import Stores

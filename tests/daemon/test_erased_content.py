@@ -14,8 +14,8 @@ from slumberd.daemon.erased_content import (
     find_at_start,
     find_resurfaced,
 )
-from slumberd.model.erasures import ErasedList, ErasedRows
 from slumberd.model.errors import StoreError
+from slumberd.model.record import ErasedList, ErasedRows
 from slumberd.storage.inspections import StoreInspections
 
 pytestmark = pytest.mark.unit

@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from slumberd.model.erasures import ErasedList, RecordedErasures, name_of
 from slumberd.model.errors import ForgottenError
+from slumberd.model.record import ErasedList, RecordedErasures, name_of
 from slumberd.operations.caller import Caller
 from slumberd.operations.writes.erasures import ForgetForm
 from slumberd.storage.postgres.fact_store import PostgresFactStore

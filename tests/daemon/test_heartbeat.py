@@ -17,15 +17,14 @@ from structlog.testing import capture_logs
 from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.daemon.composition import open_stores, rule_runner_of
-from slumberd.daemon.health_metrics import HealthCollector, HealthSources
-from slumberd.daemon.heartbeat import Heartbeat, StandbyHeartbeat
+from slumberd.daemon.heartbeat import HealthCollector, HealthSources, Heartbeat, StandbyHeartbeat
 from slumberd.daemon.stores import inspections_of
 from slumberd.logs.lines import MOST_BYTES, json_line
 from slumberd.model.episode import Episode
 from slumberd.model.errors import StoreError
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.rule import ConsolidationRule
-from slumberd.operations.reads.rule_progress import MOST_PENDING
+from slumberd.operations.reads.rule_states import MOST_PENDING
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.rules.rule_loader import RuleSet

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.daemon.pause import FILE, PausedFile, paused_in
+from slumberd.daemon.rules import PAUSED_FILE, PausedFile, paused_in
 from slumberd.model.errors import StoreError, UsageError
 from slumberd.operations.caller import Caller
 from slumberd.operations.pauses import Pausing, RulesForm
@@ -71,7 +71,7 @@ async def test_pause_of_an_unknown_rule_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_unreadable_file_is_an_error_at_the_start(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text("[]")
+    (tmp_path / PAUSED_FILE).write_text("[]")
 
     with pytest.raises(StoreError, match="delete it to resume every rule"):
         pausing_of(tmp_path)
@@ -111,14 +111,14 @@ def test_running_daemon_does_not_fire_a_paused_rule_until_it_is_resumed(tmp_path
     [b'{"paused": "all"}', b'{"paused": ["a"]}', b'{"paused": {"a": 7}}', b"[]", b"null", b"{}"],
 )
 def test_file_of_another_form_is_an_error_with_its_remedy(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / FILE).write_bytes(content)
+    (tmp_path / PAUSED_FILE).write_bytes(content)
 
     with pytest.raises(StoreError, match="delete it to resume every rule"):
         paused_in(tmp_path)
 
 
 def test_pipe_in_place_of_the_file_is_an_error_at_once(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / FILE)
+    os.mkfifo(tmp_path / PAUSED_FILE)
 
     with pytest.raises(StoreError, match="delete it"):
         paused_in(tmp_path)

@@ -14,8 +14,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.logs.lines import timestamp
-from slumberd.model.erasures import QUIET, Rewrite, StoreName
 from slumberd.model.errors import StoreBusyError
+from slumberd.model.record import QUIET, Rewrite, StoreName
 from slumberd.operations.caller import Caller
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.erasures import Erasures, ForgetForm

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from slumberd.daemon.pause import PausedFile
+from slumberd.daemon.rules import PausedFile
 from slumberd.model.errors import UsageError
 from slumberd.model.fact import FactPattern
 from slumberd.operations.caller import Caller
 from slumberd.operations.edits import PinForm, assertion_of
+from slumberd.operations.forms import choose_rules
 from slumberd.operations.handlers import handlers_of
 from slumberd.operations.pauses import Pausing
-from slumberd.operations.requests import choose_rules
 from slumberd.rules.rule_loader import RuleSet
 from tests.support.builders import rule, triple
 from tests.support.fakes import FakeClock

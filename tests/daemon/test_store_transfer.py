@@ -16,7 +16,7 @@ import pytest
 from slumberd.clock import SystemClock
 from slumberd.daemon.copies.store_transfer import copy_into_database, copy_into_files
 from slumberd.daemon.new_state_directory import make_state_directory
-from slumberd.daemon.pause import PausedFile
+from slumberd.daemon.rules import PausedFile
 from slumberd.model.episode import Episode
 from slumberd.model.errors import MemoryScopeError, RowsNotCopiedError, SourceChangedError
 from slumberd.rules.settings import Settings

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from slumberd.daemon.control_socket import SOCKET, VERSION, listen
-from slumberd.daemon.pause import PausedFile
+from slumberd.daemon.rules import PausedFile
 from slumberd.operations.handlers import Handler, handlers_of
 from slumberd.operations.pauses import Pausing
 from slumberd.rules.rule_loader import RuleSet

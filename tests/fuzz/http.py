@@ -16,11 +16,11 @@ from tempfile import TemporaryDirectory
 
 import orjson
 
+from slumberd.clock import CommitSignal
 from slumberd.daemon.interfaces import Served
 from slumberd.daemon.stores import searcher_of
 from slumberd.model.errors import NotRunningError
 from slumberd.model.health import DaemonHealth
-from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.corrections import Corrections
 from slumberd.operations.episodes import EpisodeReads
 from slumberd.operations.facts import FactReads

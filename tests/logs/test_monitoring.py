@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.daemon.health_metrics import HealthCollector, HealthSources
-from slumberd.daemon.heartbeat import Heartbeat
+from slumberd.daemon.heartbeat import HealthCollector, HealthSources, Heartbeat
 from slumberd.logs.output import configure
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule

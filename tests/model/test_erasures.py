@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.model.erasures import ErasedList, RecordedErasures, name_of
+from slumberd.model.record import ErasedList, RecordedErasures, name_of
 from slumberd.model.scope import ErasedScopes, digest_of
 
 pytestmark = pytest.mark.unit

@@ -28,7 +28,8 @@ from slumberd.operations.reads.episode_results import (
     results_of,
 )
 from slumberd.operations.reads.explainer import read_outcome, read_results
-from slumberd.rules.pattern_loader import combined_extraction, load_extraction
+from slumberd.rules.pattern_loader import combined_extraction, extraction_of
+from slumberd.rules.yaml_reader import read_document
 from tests.support.asked_models import asking
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
@@ -239,7 +240,7 @@ async def test_rule_for_the_person_names_another_speaker(home: OpenStores) -> No
 def home_pattern(tmp_path: Path) -> Extraction:
     file = tmp_path / "patterns.yaml"
     file.write_text(PATTERNS)
-    return load_extraction(file)
+    return extraction_of(read_document(file))
 
 
 async def test_text_without_a_matching_pattern_says_nothing(
@@ -318,7 +319,7 @@ async def test_opposite_that_nobody_has_stated_is_not_named(
 ) -> None:
     file = tmp_path / "patterns.yaml"
     file.write_text(TASTE)
-    fired = rule("talk", extract=load_extraction(file))
+    fired = rule("talk", extract=extraction_of(read_document(file)))
     said = episode("e1", content="I like tea.", source_node="user")
 
     assert await after_firing(home, fired, said) == ("learned", "learned: alice likes tea")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from slumberd.clock import CommitSignal
 from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.graph_promotion import ledger_rule_id
 from slumberd.model.errors import NoInputError, NotAllowedError, UsageError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.handlers import Answer, handlers_of
 from slumberd.operations.ledger import LedgerReads
 from tests.support.builders import START, at, rule, triple

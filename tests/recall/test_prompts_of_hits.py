@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.model.superseded import Superseded
+from slumberd.model.fact import Superseded
 from slumberd.search.context import EstimatedTokens, quote
 from slumberd.search.hits import Hit
 from tests.recall.prompts_of_hits import lines_of, prompt_of

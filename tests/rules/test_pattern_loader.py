@@ -14,7 +14,7 @@ from slumberd.cli.json_schemas import schema_of
 from slumberd.consolidation.extraction.patterns import Expected, PatternSet, run_pattern_tests
 from slumberd.model.errors import ConfigurationError
 from slumberd.model.extraction import Turn
-from slumberd.rules.pattern_loader import load_extraction, load_pattern_tests, load_patterns
+from slumberd.rules.pattern_loader import extraction_of, load_pattern_tests, load_patterns
 from slumberd.rules.yaml_reader import read_document
 from tests.support.repository import ROOT
 
@@ -108,7 +108,7 @@ patterns:
 
 
 def test_every_key_of_a_file_has_its_effect(tmp_path: Path) -> None:
-    extraction = load_extraction(_write(tmp_path, GUARDED))
+    extraction = extraction_of(read_document(_write(tmp_path, GUARDED)))
     patterns = extraction.extractor
     assert isinstance(patterns, PatternSet)
 
@@ -129,7 +129,7 @@ def test_every_key_of_a_file_has_its_effect(tmp_path: Path) -> None:
 def test_digest_changes_with_cardinality_and_opposites(tmp_path: Path, key: str) -> None:
     ending = "]]" if "[[" in key else "]"
     digests = {
-        load_extraction(_write(tmp_path, f"{key}{value}{ending}\n{TEA}")).digest
+        extraction_of(read_document(_write(tmp_path, f"{key}{value}{ending}\n{TEA}"))).digest
         for value in ("a", "b")
     }
 

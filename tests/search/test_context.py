@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.model.superseded import Superseded
+from slumberd.model.fact import Superseded
 from slumberd.model.texts import BEGIN, END, MOST_NOTES, without_recalled
 from slumberd.search.context import (
     NOTICE,

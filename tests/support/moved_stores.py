@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from slumberd.daemon.pause import PausedFile
+from slumberd.daemon.rules import PausedFile
 from slumberd.model.episode import Episode
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import at, triple

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from slumberd.clock import Clock
-from slumberd.integrations.contract import (
+from slumberd.contract import (
     EpisodeMemoryStore,
     MemoryRecord,
     MemorySearchQuery,

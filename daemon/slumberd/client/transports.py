@@ -108,7 +108,6 @@ class DatabaseTransport:
     """Calls operations of the daemons of a PostgreSQL database, on whichever hosts they run.
 
     Args:
-        address: The address of the database.
         shard: The shard of requests that name neither a user nor a shard; None without one.
         lease_seconds: The lease of the shards.
     """
@@ -222,7 +221,6 @@ class OwnDaemon:
     """A daemon of this process, in a thread of its own.
 
     Attributes:
-        served: The daemon.
         portal: Runs coroutines in its event loop.
         running: Ends the daemon when it is closed.
         holders: How many have opened its directory, and not closed it.

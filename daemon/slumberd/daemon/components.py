@@ -6,29 +6,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from slumberd.clock import Clock
+from slumberd.clock import Clock, CommitSignal
 from slumberd.daemon.reload import Reloading
 from slumberd.daemon.stores import erase_files_of
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
-from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.corrections import Corrections
 from slumberd.operations.episodes import EpisodeReads
 from slumberd.operations.facts import FactReads
 from slumberd.operations.handlers import Answer, Handler, handlers_of
 from slumberd.operations.ledger import HeldReads, LedgerReads
-from slumberd.operations.moves import UserMoving
 from slumberd.operations.outcomes import Outcomes
 from slumberd.operations.pauses import Pausing
 from slumberd.operations.puts import EpisodePuts
 from slumberd.operations.quarantine import QuarantineReads
-from slumberd.operations.reads.rule_progress import RuleProgressReader
+from slumberd.operations.reads.rule_states import RuleProgressReader
 from slumberd.operations.report import Reports
 from slumberd.operations.rules import CadenceReads, Loaded, RuleReads, served_instants
 from slumberd.operations.search import Search
 from slumberd.operations.stores import Stores
 from slumberd.operations.transcript_counts import TranscriptFile
-from slumberd.operations.users import Users
+from slumberd.operations.users import UserMoving, Users
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.rules.settings import Settings
 from slumberd.search.searcher import Searcher

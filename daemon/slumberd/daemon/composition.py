@@ -21,8 +21,7 @@ from slumberd.clock import Clock
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.protocols import Logs
 from slumberd.consolidation.stage_runs import Retention
-from slumberd.daemon.pause import FILE
-from slumberd.daemon.shard_puts import UserStores
+from slumberd.daemon.rules import PAUSED_FILE
 from slumberd.daemon.stores import (
     facts_of,
     inspections_of,
@@ -36,8 +35,9 @@ from slumberd.model.episode import Misspelling
 from slumberd.model.errors import NoInputError, UsageError
 from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
-from slumberd.operations.moves import Moves
 from slumberd.operations.stores import Stores
+from slumberd.operations.users import Moves
+from slumberd.operations.writes.put_once import UserStores
 from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
@@ -151,7 +151,7 @@ def backed_up_files(settings: Settings) -> dict[str, Path]:
     return {
         "memory": settings.memory_path,
         "facts": settings.facts_path,
-        "paused": settings.state_dir / FILE,
+        "paused": settings.state_dir / PAUSED_FILE,
     }
 
 

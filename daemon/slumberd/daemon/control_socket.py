@@ -195,7 +195,6 @@ def listen(
 
     Args:
         directory: The state directory.
-        operations: The operations, by name.
         runtime: The directory of the socket; None for the state directory.
 
     Raises:
@@ -269,7 +268,6 @@ async def answer_line(operations: Mapping[str, Handler], line: bytes, caller: Ca
     """Return the answer to a request, both as a line of JSON; an error is an answer, too.
 
     Args:
-        operations: The operations, by name.
         line: The request.
     """
     try:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from slumberd.clock import Clock, set_within, synchronised_time
+from slumberd.clock import Clock, CommitSignal, set_within, synchronised_time
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.protocols import CountedLogs
@@ -39,9 +39,14 @@ from slumberd.daemon.composition import (
 )
 from slumberd.daemon.control_socket import listen
 from slumberd.daemon.erased_content import find_at_start
-from slumberd.daemon.health_metrics import HealthCollector, HealthSources
 from slumberd.daemon.heartbeat import EVERY_SECONDS as HEARTBEAT_SECONDS
-from slumberd.daemon.heartbeat import MOST_NAMED, Heartbeat, StandbyHeartbeat
+from slumberd.daemon.heartbeat import (
+    MOST_NAMED,
+    HealthCollector,
+    HealthSources,
+    Heartbeat,
+    StandbyHeartbeat,
+)
 from slumberd.daemon.interfaces import Interface, Served, TracedCalls
 from slumberd.daemon.language_model import answer_recorder, model_worker_of, read_model_state
 from slumberd.daemon.reload import Follow, InForce, Load, Reloading, apply_channels
@@ -66,9 +71,7 @@ from slumberd.model.firing import Position
 from slumberd.model.health import DaemonHealth, Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
-from slumberd.operations.change_runner import new_run_id
 from slumberd.operations.changes import Operations
-from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.handlers import (
     Answer,
@@ -78,14 +81,14 @@ from slumberd.operations.handlers import (
     observe_calls,
     refuse_other_shards,
 )
-from slumberd.operations.moves import UserMoving
 from slumberd.operations.pauses import Pausing
-from slumberd.operations.reads.rule_progress import RuleProgressReader
+from slumberd.operations.reads.rule_states import RuleProgressReader
 from slumberd.operations.registry import OPERATIONS
 from slumberd.operations.stores import Stores
+from slumberd.operations.users import UserMoving
 from slumberd.operations.writes.model_worker import ModelWorker
 from slumberd.operations.writes.put_once import OncePutter
-from slumberd.operations.writes.rule_runner import RuleRunner, Turn
+from slumberd.operations.writes.rule_runner import RuleRunner, Turn, new_run_id
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
 from slumberd.storage.protocols import Watch

@@ -97,11 +97,7 @@ class ServedShards:
 
     @asynccontextmanager
     async def serve(self, shard: Shard, operations: Mapping[str, Handler]) -> AsyncIterator[None]:
-        """Serve a shard while the block runs; then requests under way get some seconds to end.
-
-        Args:
-            operations: The operations, by name.
-        """
+        """Serve a shard while the block runs; then requests under way get some seconds to end."""
         self._operations[shard] = {name: for_forwarded(one) for name, one in operations.items()}
         answering = self._answering[shard] = set()
         self.changed.set()

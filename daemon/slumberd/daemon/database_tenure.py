@@ -200,16 +200,9 @@ class DatabaseTenure:
         begin_waiting: Callable[[str], None],
         still_waiting: Callable[[str], None],
     ) -> bool:
-        """Take the right as soon as it is free.
+        """Take the right as soon as it is free; see `Tenure.wait`.
 
-        Args:
-            stop: Ends the waiting.
-            begin_waiting: Called once with the name of the holder, if the right is not free.
-            still_waiting: Called with the name of the holder, at least every second while the
-                database answers.
-
-        Returns:
-            Whether the right is taken; False when `stop` was set first.
+        While the database does not answer, `still_waiting` is not called.
 
         Raises:
             StoreError: The database cannot be used at the first attempt.
@@ -368,7 +361,6 @@ class HostReports:
         """Show details of this process from now on.
 
         Args:
-            details: Returns them.
             notice_rules: Called at each `tell` with the newest version of the published rules.
         """
         self._details = details

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from slumberd.file_modes import create_file
+from slumberd.file_modes import create_file, sync_to_disk
 from slumberd.model.errors import StoreError
 
 JOURNAL = "restore.json"
@@ -70,7 +70,7 @@ def begin(directory: Path, stamp: str, changes: Mapping[str, bool]) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(directory / JOURNAL)
-    sync_directory(directory)
+    sync_to_disk(directory)
 
 
 def finish(directory: Path, targets: Mapping[str, Path]) -> list[Path]:
@@ -105,9 +105,9 @@ def _finish(directory: Path, changes: Mapping[Path, bool], journal: _Journal) ->
     for target, replaced in changes.items():
         _exchange(target, replaced_path(target, journal.stamp), replaced=replaced)
     for folder in {target.parent for target in changes}:
-        sync_directory(folder)
+        sync_to_disk(folder)
     (directory / JOURNAL).unlink()
-    sync_directory(directory)
+    sync_to_disk(directory)
     old_files = (replaced_path(target, journal.stamp) for target in changes)
     return [path for path in old_files if path.exists()]
 
@@ -146,12 +146,3 @@ def _keep(target: Path, place: Path) -> None:
         return
     except OSError:  # no hard links on this file system, or the file is another user's
         target.replace(place)
-
-
-def sync_directory(directory: Path) -> None:
-    """Sync a directory, so that the names in it survive a power cut."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

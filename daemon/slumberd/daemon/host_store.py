@@ -31,11 +31,10 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START, Counts, Firing, Outcome, Position, Record
 from slumberd.model.rule import ConsolidationRule, describe_exception
 from slumberd.operations.caller import Caller
-from slumberd.operations.change_runner import new_run_id
 from slumberd.operations.forms import RequestForm
 from slumberd.operations.handlers import Answer, handler_of
 from slumberd.operations.registry import OPERATIONS
-from slumberd.operations.writes.rule_runner import Turn
+from slumberd.operations.writes.rule_runner import Turn, new_run_id
 from slumberd.rules.function_loader import load_function
 from slumberd.rules.settings import Settings
 from slumberd.storage.sqlite.host_record import HostRecord, Known, RuleRecord

@@ -8,9 +8,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from slumberd.clock import Clock
+from slumberd.clock import Clock, CommitSignal
 from slumberd.model.health import DaemonHealth
-from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.handlers import Answer, CallObserver, Dispatcher
 from slumberd.operations.writes.put_once import PutsOnce
 from slumberd.rules.settings import Settings

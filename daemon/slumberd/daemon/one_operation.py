@@ -25,8 +25,8 @@ from slumberd.daemon.stores import erase_files_of
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
 from slumberd.operations.handlers import Answer, for_forwarded, handlers_of
-from slumberd.operations.moves import UserMoving
 from slumberd.operations.pauses import Pausing
+from slumberd.operations.users import UserMoving
 from slumberd.rules.settings import Settings
 
 

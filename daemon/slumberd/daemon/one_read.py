@@ -129,7 +129,7 @@ async def _held(settings: Settings, _: object) -> AsyncIterator[object]:
 
 @asynccontextmanager
 async def _ledger(settings: Settings, _: object) -> AsyncIterator[object]:
-    from slumberd.operations.commit_signal import CommitSignal
+    from slumberd.clock import CommitSignal
     from slumberd.operations.ledger import LedgerReads
 
     async with open_facts(settings) as facts:
@@ -139,7 +139,7 @@ async def _ledger(settings: Settings, _: object) -> AsyncIterator[object]:
 @asynccontextmanager
 async def _outcomes(settings: Settings, request: Any) -> AsyncIterator[object]:  # noqa: ANN401 # any form
     """Open the stores for a fact; or for an episode, which either of the stores may know."""
-    from slumberd.operations.commit_signal import CommitSignal
+    from slumberd.clock import CommitSignal
     from slumberd.operations.outcomes import Outcomes
     from slumberd.operations.stores import StoresThere
 

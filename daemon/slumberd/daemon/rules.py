@@ -1,20 +1,38 @@
-"""Load the rules that a configuration names, and where it keeps which are paused."""
+"""Choose the rules of a configuration and what checks them, and keep which rules are paused."""
 
 from __future__ import annotations
 
 import inspect
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from slumberd.daemon.pause import PausedFile
+import orjson
+
 from slumberd.daemon.stores import require_postgres
-from slumberd.model.errors import ConfigurationError, ExtraMissingError, Mistake, UsageError
+from slumberd.file_modes import create_file
+from slumberd.model.errors import (
+    ConfigurationError,
+    ExtraMissingError,
+    Mistake,
+    StoreError,
+    UsageError,
+)
+from slumberd.model.rule import RulesToPublish
 from slumberd.operations.pauses import PauseStore
 from slumberd.rules.file_access import is_installed
 from slumberd.rules.filters.sandbox import filter_checker
 from slumberd.rules.function_loader import load_function
-from slumberd.rules.rule_loader import CheckCypher, CheckModel, RuleSet, load_rule_texts, load_rules
+from slumberd.rules.rule_loader import (
+    CheckCypher,
+    CheckModel,
+    RuleSet,
+    load_rule_texts,
+    load_rules,
+    read_rule_texts,
+)
 from slumberd.rules.settings import Settings
 from slumberd.storage.protocols import RuleSets
 from slumberd.workers.graph.cypher_linter import Linter
@@ -197,3 +215,95 @@ def paused_rules_of(settings: Settings, holder: str | None = None) -> PauseStore
 
         return postgres_stores.paused_rules_of(settings, holder)
     return PausedFile(settings.state_dir)
+
+
+def rules_to_publish(
+    settings: Settings, directory: Path, *, by: str, reason: str
+) -> RulesToPublish:
+    """Check the rules of a directory, and return them for their publication.
+
+    Args:
+        directory: The directory of rule files.
+        reason: Why; empty without a reason.
+
+    Raises:
+        ConfigurationError: With every mistake of every rule file.
+    """
+    rules_of_files(settings, directory)
+    texts = read_rule_texts(directory)
+    # A file may have changed since it was checked, and other hosts load these texts.
+    rules = rules_of_texts(settings, texts, str(directory))
+    return RulesToPublish(rules.content_hash, texts, by, reason)
+
+
+PAUSED_FILE = "paused.json"
+_PAUSED_VERSION = 1
+
+
+def paused_in(directory: Path) -> dict[str, str]:
+    """Return who paused each paused rule of a state directory, by the rule's id.
+
+    Raises:
+        StoreError: The file cannot be read, or has another form.
+    """
+    file = directory / PAUSED_FILE
+    try:
+        found = orjson.loads(_content(file))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise _unreadable(file) from error
+    paused = found.get("paused") if isinstance(found, dict) else None
+    if not isinstance(paused, dict) or not all(isinstance(by, str) for by in paused.values()):
+        raise _unreadable(file)
+    return paused
+
+
+def _content(file: Path) -> bytes:
+    # Without O_NONBLOCK, opening a FIFO would block until another program writes to it.
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as reading:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{str(file)!r} is no file")
+        return reading.read()
+
+
+def _unreadable(file: Path) -> StoreError:
+    return StoreError(f"{str(file)!r} cannot be read: delete it to resume every rule")
+
+
+def write_paused(file: Path, paused: dict[str, str]) -> None:
+    """Write which rules are paused into a file, atomically.
+
+    Raises:
+        StoreError: The file cannot be written.
+    """
+    fresh = file.with_suffix(".new")
+    try:
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(create_file(fresh, os.O_WRONLY), "wb") as writing:
+            writing.write(orjson.dumps({"version": _PAUSED_VERSION, "paused": paused}) + b"\n")
+            writing.flush()
+            os.fsync(writing.fileno())
+        fresh.replace(file)
+    except OSError as error:
+        raise StoreError(f"{str(file)!r} cannot be written: {error.strerror}") from error
+
+
+class PausedFile:
+    """Keeps which rules are paused in a file beside the databases.
+
+    Args:
+        directory: The state directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def read(self) -> dict[str, str]:
+        """Return who paused each paused rule, by the rule's id."""
+        return paused_in(self._directory)
+
+    def write(self, paused: dict[str, str]) -> None:
+        """Write which rules are paused."""
+        write_paused(self._directory / PAUSED_FILE, paused)

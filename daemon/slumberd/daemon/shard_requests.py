@@ -22,8 +22,7 @@ from slumberd.model.errors import (
 )
 from slumberd.operations.caller import Caller
 from slumberd.operations.forms import OperatorForm, RequestForm, ScopedForm
-from slumberd.operations.handlers import Answer, Handler, forward, read_form
-from slumberd.operations.operation import Operation
+from slumberd.operations.handlers import Answer, Handler, Operation, forward, read_form
 from slumberd.operations.registry import OPERATIONS
 from slumberd.storage.postgres.connection import where
 from slumberd.storage.postgres.shard_map import Shard, ShardMap
@@ -104,7 +103,6 @@ class ShardRequests:
 
     Args:
         shards: The shards of the database.
-        lease_seconds: The lease of the shards.
         own: The shard of requests that name none; None without one.
         ask: Asks the daemon that holds a shard; None asks through its database.
     """

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
 import structlog
 
-from slumberd.clock import Clock, set_within
+from slumberd.clock import Clock, CommitSignal, set_within
+from slumberd.daemon.composition import user_stores_of
+from slumberd.daemon.control_socket import listen
 from slumberd.daemon.daemon import INTERVALS, Daemon, HostProcess, Intervals, first_store_error
 from slumberd.daemon.database_requests import ServedShards, answer_requests
 from slumberd.daemon.database_tenure import HostReports, unique_name
 from slumberd.daemon.heartbeat import Heartbeat, StandbyHeartbeat
-from slumberd.daemon.interfaces import Interface
+from slumberd.daemon.interfaces import AllShards, Interface, Served, TracedCalls
 from slumberd.daemon.postgres_stores import database_of, place_of
 from slumberd.daemon.reload import InForce, Load, load_again
-from slumberd.daemon.shard_interfaces import serve_interfaces
-from slumberd.daemon.stores import database_status_of
+from slumberd.daemon.shard_counts import count_shards
+from slumberd.daemon.shard_requests import (
+    SPARE_SECONDS,
+    ShardRequests,
+    ask_patiently,
+    shard_handlers,
+)
+from slumberd.daemon.stores import database_status_of, settings_of_user, shards_of
 from slumberd.daemon.systemd import BEATS, Notifier, ShardNotifier
+from slumberd.file_modes import make_directory
 from slumberd.logs.output import DeltaLines
 from slumberd.logs.prometheus import write_textfile
 from slumberd.model.errors import (
@@ -34,12 +43,16 @@ from slumberd.model.errors import (
 )
 from slumberd.model.health import DaemonHealth
 from slumberd.model.health_sums import sum_health
-from slumberd.operations.commit_signal import CommitSignal
+from slumberd.operations.caller import Caller
+from slumberd.operations.forms import RequestForm
+from slumberd.operations.handlers import Answer, Dispatcher, handler_of, observe_calls
+from slumberd.operations.registry import OPERATIONS
+from slumberd.operations.writes.put_once import ShardPutter
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
 from slumberd.storage.postgres.connection_pool import share_connections
 from slumberd.storage.postgres.lease import ClusterView, HostTable
-from slumberd.storage.postgres.shard_map import Shard
+from slumberd.storage.postgres.shard_map import Shard, shard_map_of
 from slumberd.workers.scheduling.due import BACKOFF_SECONDS
 
 _log = structlog.get_logger("slumberd")
@@ -59,7 +72,6 @@ class _Running:
     """The daemon of one shard.
 
     Attributes:
-        daemon: The daemon.
         notifier: Notes that it is alive.
         stop: Ends it.
     """
@@ -396,3 +408,53 @@ def assign_shards(
     # Each host begins at another place, so that two seldom claim the same shard.
     start = alive.index(own) * len(wanted) // len(alive)
     return Assignment([*wanted[start:], *wanted[:start]][: share - len(held)])
+
+
+@asynccontextmanager
+async def serve_interfaces(
+    settings: Settings,
+    interfaces: Sequence[Interface],
+    commits: CommitSignal,
+    clock: Clock,
+    health: Callable[[], Awaitable[DaemonHealth]],
+    rules: Callable[[], RuleSet],
+) -> AsyncIterator[None]:
+    """Serve the control socket and the interfaces while the block runs.
+
+    Each request goes to the shard that it concerns, on whatever host that is.
+
+    Args:
+        interfaces: What serves beside the control socket.
+        commits: Tells when something was committed.
+        health: Returns the figures of the heartbeat as of now.
+        rules: Returns the rules in force.
+    """
+    lease = settings.postgres.lease
+    ask = partial(ask_patiently, patience_seconds=lease + SPARE_SECONDS)
+    requests = ShardRequests(shard_map_of(database_of(settings)), lease_seconds=lease, ask=ask)
+
+    async def answer_counts(_: RequestForm, __: Caller) -> Answer:
+        return (await asyncio.to_thread(count_shards, settings, rules())).document()
+
+    handlers = shard_handlers(requests)
+    handlers["shards"] = handler_of(OPERATIONS["shards"], answer_counts)
+    answers = observe_calls(handlers, TracedCalls())
+    stores = user_stores_of(settings, clock)
+    served = Served(
+        Dispatcher(answers),
+        settings,
+        ShardPutter(stores),
+        commits,
+        clock,
+        health,
+        AllShards(lambda: shards_of(settings), lambda user: settings_of_user(settings, user).shard),
+    )
+    make_directory(settings.state_dir)  # for the control socket
+    async with AsyncExitStack() as serving:
+        serving.push_async_callback(stores.close)
+        await serving.enter_async_context(
+            listen(settings.state_dir, answers, runtime=settings.runtime_dir)
+        )
+        for interface in interfaces:
+            await serving.enter_async_context(interface(served))
+        yield

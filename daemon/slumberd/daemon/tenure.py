@@ -38,7 +38,6 @@ class Tenure(Protocol):
         """Show details of this process to those who ask who has the right, or waits for it.
 
         Args:
-            details: Returns them.
             notice_rules: Called every few seconds with the newest version of the published rules.
         """
         ...

@@ -199,9 +199,6 @@ def log_events_into(out: LineStream, now: Now) -> Iterator[None]:
     """Write the events of the tasks that the block starts to a log of their own.
 
     A program that has configured structlog gets the events itself.
-
-    Args:
-        out: The log.
     """
     if not structlog.is_configured():  # its default prints to standard output
         _configure_structlog(_OwnLogs(), level="info", now=now, render=json_line)

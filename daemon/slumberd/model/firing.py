@@ -427,7 +427,6 @@ class Report:
     """What one firing did, over all of its batches.
 
     Attributes:
-        rule_id: The rule.
         channels: The accounting, by channel.
         run: The id that all of its batches share.
         firing_ids: One for each batch, in order; empty when nothing was pending.

@@ -97,7 +97,6 @@ class LedgerCounters:
     """Counters that only grow, as long as the databases are the same.
 
     Attributes:
-        rows: Rows of the ledger.
         versions: Versions of episodes that were ever put.
         by_rule: The totals of each rule, also of rules that no longer exist.
     """
@@ -117,7 +116,6 @@ class RuleStatus:
     """How far one rule is, at one instant: what the heartbeat, `doctor` and `status` report.
 
     Attributes:
-        rule_id: The rule.
         watermark: The log position of the last version that it has read; None before it has
             read the log.
         pending: How many versions of episodes it has not read; counting may have ended early.

@@ -27,7 +27,6 @@ class MovedUser(NamedTuple):
     """A user who was moved, or who would be.
 
     Attributes:
-        user: The user.
         source: The shard that had the user.
         target: The shard that has the user now.
         episodes: How many episodes were moved.

@@ -300,7 +300,6 @@ class PublishedRules(NamedTuple):
         version: Its number, from 1; the highest one is in force.
         content_hash: The hash of the rules, as their publisher computed it.
         published_at: When it was published, by the clock of the database.
-        by: Who published it.
         reason: Why; empty when nobody said.
         texts: The text of each file, by its name within a directory of rules.
     """
@@ -328,9 +327,7 @@ class RulesToPublish(NamedTuple):
     """Rules without mistakes, which somebody wants to publish.
 
     Attributes:
-        content_hash: The hash of the rules.
         texts: The text of each file, by its name within their directory.
-        by: Who publishes them.
         reason: Why; empty without a reason.
     """
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from slumberd.model.erasures import Rewrite
 from slumberd.model.firing import Counts
 from slumberd.model.provenance import Lag
+from slumberd.model.record import Rewrite
 
 LATEST = 100
 """The number of episodes for which the newest batches of a rule are counted."""
@@ -57,7 +57,6 @@ class HeldFiring:
     """A batch that awaits approval.
 
     Attributes:
-        firing_id: The id of its firing.
         problem: The deletion limit that it exceeds.
     """
 
@@ -328,7 +327,6 @@ class DatabaseLogin(NamedTuple):
         server: The version of the server.
         step: The number of the last step of the schema.
         shards: How many shards there are.
-        role: The name of the login.
         rights: What it may do: ``consolidate``, ``put`` and ``read``.
     """
 

@@ -87,9 +87,7 @@ class BatchChanges:
 
     Attributes:
         number: The number of its own row in the ledger.
-        rule_id: Its rule.
         at: Its instant.
-        changes: What it changed.
     """
 
     number: int
@@ -114,7 +112,6 @@ class ChangeReport:
     """What the ledger's rows of a time changed.
 
     Attributes:
-        batches: The number of batches.
         changes: What they changed together.
         rules: What the batches of each rule changed. Manual edits, undos and erasures have rule ids
             that begin with ``@``.

@@ -15,9 +15,8 @@ from slumberd.operations.changes import Operations
 from slumberd.operations.edits import PinForm, UnpinForm
 from slumberd.operations.facts import version_of
 from slumberd.operations.forms import Name, Result, ScopedForm
-from slumberd.operations.handlers import Answer
+from slumberd.operations.handlers import Answer, Example, operation
 from slumberd.operations.new_episodes import DEFAULT
-from slumberd.operations.operation import Example, operation
 from slumberd.storage.facts.store import EngineFactStore
 
 _UNKNOWN = "nothing of that id is stored in this scope"

@@ -9,8 +9,7 @@ from slumberd.model.errors import ConfigurationError, ReloadFailedError
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import OperatorForm, RequestForm, Result
-from slumberd.operations.handlers import Answer
-from slumberd.operations.operation import Example, operation
+from slumberd.operations.handlers import Answer, Example, operation
 
 
 class FailingRule(Result):

@@ -20,15 +20,14 @@ from slumberd.model.scope import FACTS, Scope, channel_of, fact_id_of, validate_
 from slumberd.operations import example_values as values
 from slumberd.operations import forms
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.change_runner import ChangeRunner, limit_of, new_run_id, reason_of
 from slumberd.operations.forms import ChangeForm, ReasonedForm
-from slumberd.operations.handlers import Answer
-from slumberd.operations.operation import Example, operation
+from slumberd.operations.handlers import Answer, Example, operation
 from slumberd.operations.responses import (
     DELTAS,
     Deltas,
     report_undo,
 )
+from slumberd.operations.writes.rule_runner import ChangeRunner, limit_of, new_run_id, reason_of
 from slumberd.rules.validation import NAME
 from slumberd.storage.ledger.undo import ByRun, BySince, Undoer, Wanted
 

@@ -1,8 +1,10 @@
-"""List the episodes of one user."""
+"""List the episodes of one user, and read newest versions of episodes by their ids."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -10,12 +12,12 @@ from pydantic import Field
 from slumberd.model.construct import construct
 from slumberd.model.episode import Episode, EpisodeVersion, instant, speaker_of
 from slumberd.model.errors import MemoryScopeError
-from slumberd.model.scope import ScopeFilter
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import FACTS, ScopeFilter
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import Limit, Name, ReadForm, Result
-from slumberd.operations.operation import Example, operation
-from slumberd.operations.reads.newest_versions import newest_version
+from slumberd.operations.handlers import Example, operation
 from slumberd.storage.episodes.store import EngineMemoryStore
 
 MOST_SKIPPED = 1_000_000
@@ -134,3 +136,39 @@ def _known_episode(
             "metadata": episode.metadata,
         },
     )
+
+
+Versions = dict[str, EpisodeVersion]
+"""The newest version of each episode, by the episode's id."""
+
+NEWEST = 2**63 - 1
+"""A number above that of every version."""
+
+
+@cache
+def _every_version() -> ConsolidationRule:
+    """Return a rule that selects all; `recent` pays for none, so it is made at its first use."""
+    every = {"cadence": {"every": 1}, "when_filter": "", "then_emits": [FACTS]}
+    return ConsolidationRule(id="@why", **every)
+
+
+async def newest_versions(
+    memory: EngineMemoryStore | None,
+    ids: Sequence[str],
+    rule: ConsolidationRule | None = None,
+) -> Versions:
+    """Return the newest versions of those episodes that are stored, by id.
+
+    Args:
+        memory: The episodes; None when there are none yet.
+        rule: Reads each version as this rule does; None selects all.
+    """
+    if memory is None:
+        return {}
+    found = await memory.reread(rule or _every_version(), ids, upto=NEWEST)
+    return {version.id: version for version in found}
+
+
+async def newest_version(memory: EngineMemoryStore, id: str) -> EpisodeVersion | None:
+    """Return the newest version of an episode; None when it is not stored."""
+    return (await newest_versions(memory, [id])).get(id)

@@ -26,8 +26,7 @@ from slumberd.operations.forms import (
     Result,
     reading_scope,
 )
-from slumberd.operations.handlers import Answer
-from slumberd.operations.operation import Example, operation
+from slumberd.operations.handlers import Answer, Example, operation
 from slumberd.operations.responses import as_json, fact_document
 from slumberd.rules.validation import tag
 from slumberd.storage.facts.store import EngineFactStore
@@ -282,7 +281,6 @@ class FoundFacts(NamedTuple):
 
     Attributes:
         facts: The facts, in the order of the pattern.
-        pattern: The pattern.
     """
 
     facts: list[Fact]

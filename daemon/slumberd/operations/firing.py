@@ -16,17 +16,22 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.operations import example_values as values
 from slumberd.operations import forms
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.change_runner import ChangeRunner, limit_of, new_run_id, reason_of
 from slumberd.operations.example_values import COUNTS, FIRING, RUN
-from slumberd.operations.forms import OperatorForm, ReasonedForm, Result, Texts
-from slumberd.operations.handlers import Answer
-from slumberd.operations.operation import Example, operation
-from slumberd.operations.requests import choose_rules, require_episode_rules
+from slumberd.operations.forms import (
+    OperatorForm,
+    ReasonedForm,
+    Result,
+    Texts,
+    choose_rules,
+    require_episode_rules,
+)
+from slumberd.operations.handlers import Answer, Example, operation
 from slumberd.operations.responses import (
     Delta,
     report_firings,
     report_recording,
 )
+from slumberd.operations.writes.rule_runner import ChangeRunner, limit_of, new_run_id, reason_of
 from slumberd.workers.language_models.recorder import Recording
 
 _INSTANTS = 2**62

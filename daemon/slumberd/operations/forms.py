@@ -1,19 +1,24 @@
-"""What the forms and answers of operations share: fields, limits, scopes and cursors of pages."""
+"""What forms and answers of operations share: fields, limits, scopes, rules, cursors of pages."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from slumberd.model.errors import UsageError
 from slumberd.model.graph import is_storable
+from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.caller import Caller, Right
 from slumberd.rules.validation import Form, too_long
+
+if TYPE_CHECKING:
+    from slumberd.rules.rule_loader import RuleSet
 
 MOST_SHARDS = 1_024
 """No database has more shards."""
@@ -206,3 +211,32 @@ def read_cursor(operation: str, cursor: str, parts: int) -> tuple[str, ...]:
     if not is_place or len(found) != parts:
         raise UsageError(f"{operation}: {cursor!r} is not a cursor of one of its pages")
     return tuple(found)
+
+
+def choose_rules(rules: RuleSet, ids: Sequence[str] | None) -> list[ConsolidationRule]:
+    """Return the named rules in order of id; all enabled rules for None.
+
+    Raises:
+        UsageError: A rule is unknown.
+    """
+    if ids is None:
+        return [rule for rule in rules.rules if rule.enabled]
+    known = {rule.id: rule for rule in rules.rules}
+    if unknown := [name for name in ids if name not in known]:
+        raise UsageError(f"no rule {unknown[0]!r}; there are {', '.join(known) or 'none'}")
+    return [known[name] for name in sorted(set(ids))]
+
+
+def require_episode_rules(rules: list[ConsolidationRule], command: str) -> list[ConsolidationRule]:
+    """Return the rules unchanged when all of them read episodes, as a command needs.
+
+    Raises:
+        UsageError: A rule promotes a graph.
+    """
+    for rule in rules:
+        if not rule.reads_episodes:
+            raise UsageError(
+                f"rule {rule.id!r} is of kind graph and reads no episodes, so `slumberd {command}`"
+                f" does not apply; `slumberd fire {rule.id}` promotes what the graph says now"
+            )
+    return rules

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import Field
 
+from slumberd.clock import CommitSignal
 from slumberd.model.episode import microseconds
 from slumberd.model.errors import MemoryScopeError, NoInputError
 from slumberd.model.firing import Kind as RowKind
@@ -18,7 +19,6 @@ from slumberd.model.scope import ScopeFilter
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.change_report import is_of
-from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.example_values import AT, FIRING
 from slumberd.operations.forms import (
     Instant,
@@ -29,8 +29,7 @@ from slumberd.operations.forms import (
     ScopedForm,
     reading_scope,
 )
-from slumberd.operations.handlers import Answer
-from slumberd.operations.operation import Example, operation
+from slumberd.operations.handlers import Answer, Example, operation
 from slumberd.storage.facts.store import EngineFactStore
 
 _DIGITS = 18

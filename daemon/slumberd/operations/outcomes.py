@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from slumberd.clock import Clock
+from slumberd.clock import Clock, CommitSignal
 from slumberd.model.errors import MemoryScopeError, NoInputError
 from slumberd.model.fact import FactPattern
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.change_report import is_of
-from slumberd.operations.commit_signal import CommitSignal
 from slumberd.operations.forms import (
     Name,
     OperatorForm,
@@ -26,8 +25,7 @@ from slumberd.operations.forms import (
     reading_scope,
     singular_kind,
 )
-from slumberd.operations.handlers import Answer
-from slumberd.operations.operation import Example, operation
+from slumberd.operations.handlers import Answer, Example, operation
 from slumberd.operations.reads.episode_results import NO_RULE, Became, ResultOfRule, best_of
 from slumberd.operations.reads.explainer import (
     EpisodeOutcome,

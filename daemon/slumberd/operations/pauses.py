@@ -10,10 +10,8 @@ from slumberd.logs.late_log import LateLogger
 from slumberd.model.errors import StoreError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.forms import OperatorForm, Result
-from slumberd.operations.handlers import Answer
-from slumberd.operations.operation import Example, operation
-from slumberd.operations.requests import choose_rules
+from slumberd.operations.forms import OperatorForm, Result, choose_rules
+from slumberd.operations.handlers import Answer, Example, operation
 from slumberd.rules.rule_loader import RuleSet
 
 _log = LateLogger()

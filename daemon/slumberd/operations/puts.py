@@ -27,7 +27,9 @@ from slumberd.model.errors import (
 from slumberd.model.scope import ScopeFilter
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
+from slumberd.operations.episodes import newest_version, newest_versions
 from slumberd.operations.forms import Name, Result, ScopedForm
+from slumberd.operations.handlers import Example, operation
 from slumberd.operations.new_episodes import (
     DEFAULT,
     SOURCE,
@@ -40,10 +42,8 @@ from slumberd.operations.new_episodes import (
     keep_turn,
     named_by,
 )
-from slumberd.operations.operation import Example, operation
 from slumberd.operations.outcomes import Outcomes
 from slumberd.operations.reads.episode_results import NO_RULE, SOON, Became, ResultOfRule
-from slumberd.operations.reads.newest_versions import newest_version, newest_versions
 from slumberd.operations.transcript_counts import TranscriptCounts, TranscriptFile
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.storage.episodes.store import EngineMemoryStore

@@ -12,7 +12,6 @@ from slumberd.model.construct import construct
 from slumberd.model.errors import NotQuarantinedError, UsageError
 from slumberd.model.firing import Report
 from slumberd.operations.caller import Caller, Right
-from slumberd.operations.change_runner import ChangeRunner, limit_of, new_run_id, reason_of
 from slumberd.operations.firing import FIRED, Fired
 from slumberd.operations.forms import (
     MOST,
@@ -23,15 +22,16 @@ from slumberd.operations.forms import (
     ReasonedForm,
     Result,
     Texts,
+    choose_rules,
     read_cursor,
+    require_episode_rules,
     write_cursor,
 )
-from slumberd.operations.handlers import Answer
-from slumberd.operations.operation import Example, operation
-from slumberd.operations.requests import choose_rules, require_episode_rules
+from slumberd.operations.handlers import Answer, Example, operation
 from slumberd.operations.responses import (
     report_firings,
 )
+from slumberd.operations.writes.rule_runner import ChangeRunner, limit_of, new_run_id, reason_of
 from slumberd.storage.facts.store import EngineFactStore
 
 

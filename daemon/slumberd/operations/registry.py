@@ -8,9 +8,8 @@ from slumberd.operations.daemon import DaemonOperations
 from slumberd.operations.episodes import EpisodeReads
 from slumberd.operations.facts import FactReads
 from slumberd.operations.forms import RequestForm
+from slumberd.operations.handlers import Operation, operations_of
 from slumberd.operations.ledger import HeldReads, LedgerReads
-from slumberd.operations.moves import UserMoving
-from slumberd.operations.operation import Operation, operations_of
 from slumberd.operations.outcomes import Outcomes
 from slumberd.operations.pauses import Pausing
 from slumberd.operations.puts import EpisodePuts
@@ -18,7 +17,7 @@ from slumberd.operations.quarantine import QuarantineReads
 from slumberd.operations.report import Reports
 from slumberd.operations.rules import CadenceReads, RuleReads
 from slumberd.operations.search import Search
-from slumberd.operations.users import Users
+from slumberd.operations.users import UserMoving, Users
 from slumberd.operations.writes.erasures import Erasures
 
 _KINDS = (

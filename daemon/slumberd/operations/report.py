@@ -27,8 +27,7 @@ from slumberd.operations.forms import (
     ScopedForm,
     reading_scope,
 )
-from slumberd.operations.handlers import Answer
-from slumberd.operations.operation import Example, operation
+from slumberd.operations.handlers import Answer, Example, operation
 from slumberd.storage.facts.store import EngineFactStore
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -94,8 +93,6 @@ class BatchReport(ChangeCounts):
     """How much one batch changed.
 
     Attributes:
-        firing_id: The batch.
-        rule_id: Its rule.
         at: When.
     """
 

@@ -18,16 +18,17 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import LastBatch, Readings
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.example_values import AT, COUNTS, HASH
-from slumberd.operations.forms import Name, OperatorForm, Result
-from slumberd.operations.handlers import Answer
-from slumberd.operations.operation import Example, operation
-from slumberd.operations.reads.rule_progress import (
+from slumberd.operations.forms import Name, OperatorForm, Result, choose_rules
+from slumberd.operations.handlers import Answer, Example, operation
+from slumberd.operations.reads.rule_states import (
     LedgerFigures,
+    Outlook,
     RuleProgressReader,
+    RuleState,
     limit_pending,
+    name_in_ledger,
+    outlooks,
 )
-from slumberd.operations.reads.rule_states import Outlook, RuleState, name_in_ledger, outlooks
-from slumberd.operations.requests import choose_rules
 from slumberd.operations.responses import list_cadences
 from slumberd.operations.stores import Stores
 from slumberd.rules.rule_loader import RuleSet

@@ -19,7 +19,7 @@ from slumberd.operations.forms import (
     Result,
     singular_kind,
 )
-from slumberd.operations.operation import Example, operation
+from slumberd.operations.handlers import Example, operation
 from slumberd.search.context import Context, OfSuperseded
 from slumberd.search.hits import KINDS, Hit, Kind
 from slumberd.search.searcher import Searcher

@@ -14,7 +14,6 @@ class Stores:
 
     Attributes:
         memory: The episodes.
-        facts: The facts.
         scope_key: The key that hashes users and agents in log lines; empty without hashing.
     """
 

@@ -61,12 +61,7 @@ _MINUTE = timedelta(minutes=1)
 
 
 def load_patterns(file: Path, *, by_root: bool | None = None) -> PatternSet:
-    """Load a pattern file; see `load_extraction`."""
-    return _load(read_document(file, by_root=by_root))[1]
-
-
-def load_extraction(file: Path, *, by_root: bool | None = None) -> Extraction:
-    """Load a pattern file for a rule.
+    """Load a pattern file.
 
     Args:
         file: The file, or a link to it.
@@ -76,7 +71,7 @@ def load_extraction(file: Path, *, by_root: bool | None = None) -> Extraction:
     Raises:
         ConfigurationError: The file has mistakes; the error lists all of them.
     """
-    return extraction_of(read_document(file, by_root=by_root))
+    return _load(read_document(file, by_root=by_root))[1]
 
 
 def extraction_of(document: Document) -> Extraction:

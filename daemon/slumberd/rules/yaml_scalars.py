@@ -89,7 +89,6 @@ def source_of(text: str, span: SourceSpan, value: str, offset: int) -> int | Non
     """Return the position in the text of a character of a value; None when it is unknown.
 
     Args:
-        text: The source.
         span: The place of the scalar in the source.
         value: The value of the scalar.
         offset: The position in the value, from 0. The length of the value means the position after

@@ -23,7 +23,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from slumberd.garbage_collection import collection_paused
-from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.fact import Fact, FactPattern, QuotedEpisode, SupersededByEpisode
 from slumberd.model.feed import (
     Changes,
     FactPlace,
@@ -33,7 +33,6 @@ from slumberd.model.feed import (
     Reading,
 )
 from slumberd.model.scope import ScopeFilter
-from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
 
 _MOST_CHANGES = 5_000
 """After more changes than this, reading a scope again takes no longer than following them."""

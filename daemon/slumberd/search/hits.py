@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from slumberd.model.superseded import Superseded
+from slumberd.model.fact import Superseded
 from slumberd.model.texts import without_recalled
 from slumberd.search.terms import Analyser
 

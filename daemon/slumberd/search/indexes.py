@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.model.episode import EpisodeVersion, are_near, comparable
-from slumberd.model.fact import Fact, sortable_confidence
+from slumberd.model.fact import Fact, sortable_confidence, words_of_payload
 from slumberd.model.feed import NumberedFact, NumberedVersion
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARK_IDS, MARKS
-from slumberd.model.superseded import words_of_payload
 from slumberd.model.texts import without_recalled
 from slumberd.search.columns import Parts, SavedParts, read_array, read_json
 from slumberd.search.followed_scopes import RowIds

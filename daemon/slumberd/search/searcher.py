@@ -23,11 +23,10 @@ from slumberd.model.episode import (
     microseconds,
 )
 from slumberd.model.errors import UsageError
-from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.fact import Fact, FactPattern, QuotedEpisode, SupersededByEpisode
 from slumberd.model.feed import Deletion, FeedPlace, NumberedFact, NumberedVersion
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
-from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
 from slumberd.search.context import (
     OF_SUPERSEDED,
     Context,

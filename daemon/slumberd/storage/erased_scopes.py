@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from slumberd.model.episode import LATEST
-from slumberd.model.erasures import ErasedList
+from slumberd.model.record import ErasedList
 from slumberd.model.scope import ErasedScopes, ScopeFilter, digest_of, episode_digest_of
 from slumberd.storage.engine import Session
 

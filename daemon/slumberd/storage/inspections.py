@@ -15,10 +15,9 @@ from threading import Event
 from typing import NamedTuple, TypeVar
 
 from slumberd.model.episode import PERSON, EpisodeVersion, NaiveTimestamps, microseconds
-from slumberd.model.erasures import ErasedList, ErasedRows, RecordedErasures
 from slumberd.model.errors import StoppedError
 from slumberd.model.extraction import ModelUsage, Turn
-from slumberd.model.record import Shrinkage
+from slumberd.model.record import ErasedList, ErasedRows, RecordedErasures, Shrinkage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ErasedScopes, ScopeMismatch, unescape
 from slumberd.model.store_status import (

@@ -123,6 +123,8 @@ class Watch(Protocol):
 class RuleSets(Protocol):
     """The published versions of the rules; the newest one is in force.
 
+    Each method raises StoreError when the database cannot be read or written.
+
     Attributes:
         where: The database in words.
     """

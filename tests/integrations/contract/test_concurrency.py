@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from slumberd.client import portal
-from slumberd.integrations.contract import EpisodeMemoryStore, MemoryRecord
+from slumberd.contract import EpisodeMemoryStore, MemoryRecord
 from slumberd.model.errors import SchemaError, StoreClosedError
 from tests.support.record_stores import ask, ids, record
 from tests.support.waiting import PATIENCE_SECONDS, wait_until

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.integrations.contract import EpisodeMemoryStore, MemoryRecord
+from slumberd.contract import EpisodeMemoryStore, MemoryRecord
 from tests.support.fakes import FakeClock
 from tests.support.record_stores import ask, record
 from tests.support.sample_sizes import amount

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.integrations.contract import EpisodeMemoryStore, MemorySearchQuery
+from slumberd.contract import EpisodeMemoryStore, MemorySearchQuery
 from slumberd.model.episode import speaker_of
 from slumberd.model.errors import MemoryScopeError, RecordRefusedError
 from slumberd.model.scope import ScopeFilter

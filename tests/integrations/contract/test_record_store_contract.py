@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.integrations.contract import (
+from slumberd.contract import (
     MemoryRecord,
     MemorySearchQuery,
     MemoryStore,

@@ -17,7 +17,7 @@ from slumberd.integrations.hooks.command import (
     context_answer,
     quote_hits,
 )
-from slumberd.model.superseded import Superseded
+from slumberd.model.fact import Superseded
 from slumberd.model.texts import BEGIN, END
 from slumberd.search.context import NOTICE, line_of
 from slumberd.search.hits import Hit, Kind, SimilarTurn

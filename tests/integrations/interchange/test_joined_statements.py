@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from slumberd.integrations.interchange.formats import FORMATS, FileFormat
-from slumberd.integrations.interchange.joined_statements import ReplacingStatements, join_statements
+from slumberd.integrations.interchange.formats import (
+    FORMATS,
+    FileFormat,
+    ReplacingStatements,
+    join_statements,
+)
 from slumberd.integrations.interchange.records import Defaults, GivenScope, ImportedRecord
 from tests.support.builders import START
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from slumberd.model.episode import Episode
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import LATEST, Readings, Share
-from slumberd.rules.pattern_loader import load_extraction
+from slumberd.rules.pattern_loader import extraction_of
+from slumberd.rules.yaml_reader import read_document
 from tests.support.builders import at, episode, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider
@@ -51,7 +52,7 @@ def said(number: int, sort: str) -> Episode:
 def reading(folder: Path, **overrides: Any) -> ConsolidationRule:
     file = folder / "patterns.yaml"
     file.write_text(PATTERNS)
-    extract = load_extraction(file)
+    extract = extraction_of(read_document(file))
     return rule("talk", extract=extract, when_filter="content != 'no'", **overrides)
 
 

@@ -14,10 +14,9 @@ from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.manual import Assert, ManualAssertion, ManualBatch
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.extraction import Extracted, Extraction, Turn
-from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.fact import Fact, FactPattern, QuotedEpisode, SupersededByEpisode
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
-from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog
 from tests.support.providers import AnyFactStore, AnyMemoryStore, Provider

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slumberd.model.fact import FactPattern
-from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
+from slumberd.model.fact import FactPattern, QuotedEpisode, SupersededByEpisode
 from tests.support.builders import at
 from tests.support.oracle import OracleClaim, current_claims, slot
 from tests.support.providers import NewStores

@@ -14,8 +14,7 @@ import pytest
 
 from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
-from slumberd.daemon.pause import PausedFile
-from slumberd.daemon.rules import rules_of
+from slumberd.daemon.rules import PausedFile, rules_of
 from slumberd.model.episode import Episode
 from slumberd.rules.settings import load_settings
 from slumberd.storage import inspections

@@ -18,13 +18,12 @@ from structlog.testing import capture_logs
 
 from slumberd.consolidation.firing import FireRequest
 from slumberd.daemon.composition import open_stores, rule_runner_of
-from slumberd.daemon.health_metrics import HealthCollector, HealthSources
-from slumberd.daemon.heartbeat import Heartbeat
+from slumberd.daemon.heartbeat import HealthCollector, HealthSources, Heartbeat
 from slumberd.model.firing import START, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.caller import Caller
 from slumberd.operations.handlers import handlers_of
-from slumberd.operations.reads.rule_progress import RuleProgressReader
+from slumberd.operations.reads.rule_states import RuleProgressReader
 from slumberd.operations.rules import RuleReads
 from slumberd.operations.stores import Stores
 from slumberd.rules.rule_loader import RuleSet

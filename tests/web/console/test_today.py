@@ -15,8 +15,7 @@ from slumberd.daemon.interfaces import Served
 from slumberd.model.episode import Episode
 from slumberd.model.health import DaemonHealth, RuleHealth, RuleStatus
 from slumberd.operations.caller import Caller
-from slumberd.operations.handlers import Answer, Dispatcher, Handler
-from slumberd.operations.operation import Operation
+from slumberd.operations.handlers import Answer, Dispatcher, Handler, Operation
 from slumberd.operations.registry import OPERATIONS
 from slumberd.web.console.pages import today
 from slumberd.web.console.rendering import Renderer

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
 
 from slumberd.operations.registry import OPERATIONS
+from slumberd.web.http.gate import JSON, TRACES
 from slumberd.web.http.openapi import openapi_document
-from slumberd.web.http.page_checks import JSON, TRACES
 from slumberd.web.http.routes import ROUTES
 from slumberd.web.mcp.connection import PATH as MCP
 from tests.support.http_daemon import HttpDaemon, http_daemon

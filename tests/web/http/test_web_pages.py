@@ -12,7 +12,7 @@ from starlette.types import Scope
 
 from slumberd.model.errors import NotAllowedError, SlumberdError, UnknownHostError, UsageError
 from slumberd.rules.settings_schema import ServeSettings
-from slumberd.web.http.page_checks import PageChecks, is_local
+from slumberd.web.http.gate import PageChecks, is_local
 from tests.support.http_daemon import HttpDaemon, http_daemon
 
 NAME, PORTED = "memory.example.com", "other.example.com:8443"

@@ -19,7 +19,7 @@ from slumberd.daemon.rules import rules_in
 from slumberd.logs.lines import printable
 from slumberd.model.predicates import describe, document_of
 from slumberd.model.scope import channel_of
-from slumberd.operations.requests import require_episode_rules
+from slumberd.operations.forms import require_episode_rules
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
 from slumberd.storage.audit.results import Difference, Side, Totals

@@ -17,8 +17,8 @@ from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, DryRun, Json, ReasonOrNone, StateDir, unicode_of
 from slumberd.cli.output import plural, print_json
 from slumberd.logs.lines import printable
-from slumberd.model.erasures import QUIET
 from slumberd.model.errors import BytesPendingError, UsageError
+from slumberd.model.record import QUIET
 from slumberd.rules.settings import Settings
 from slumberd.storage.strict_json import read_object
 

@@ -33,7 +33,7 @@ from slumberd.integrations.interchange.records import (
 from slumberd.model.episode import Episode, EpisodeVersion, NaiveTimestamps, instant, latest_at
 from slumberd.model.errors import InputError, MemoryScopeError, UnreadableEpisodeError
 from slumberd.model.scope import Scope
-from slumberd.operations.reads.newest_versions import newest_versions
+from slumberd.operations.episodes import newest_versions
 from slumberd.rules.settings import Settings
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import encode_readable

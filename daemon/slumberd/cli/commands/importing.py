@@ -25,12 +25,14 @@ from slumberd.cli.terminal import Bar, bar
 from slumberd.clock import SystemClock
 from slumberd.daemon.composition import user_stores_of
 from slumberd.daemon.rules import rules_of
-from slumberd.daemon.shard_puts import UserStores
 from slumberd.integrations.interchange import langgraph
-from slumberd.integrations.interchange.formats import EPISODES, FORMATS, FolderFormat, open_folder
-from slumberd.integrations.interchange.joined_statements import (
+from slumberd.integrations.interchange.formats import (
+    EPISODES,
+    FORMATS,
+    FolderFormat,
     ReplacingStatements,
     join_statements,
+    open_folder,
 )
 from slumberd.integrations.interchange.records import (
     Defaults,
@@ -45,6 +47,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.errors import InputError, MemoryScopeError, UsageError
 from slumberd.model.predicates import holds_several
 from slumberd.model.scope import FACTS
+from slumberd.operations.writes.put_once import UserStores
 from slumberd.rules.settings import Settings
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import PutCounts

@@ -27,8 +27,7 @@ from slumberd.cli.output import (
 )
 from slumberd.cli.registry import examples
 from slumberd.clock import SystemClock
-from slumberd.daemon.publishing import rules_to_publish
-from slumberd.daemon.rules import paused_rules_of, rule_sets_of, rules_of
+from slumberd.daemon.rules import paused_rules_of, rule_sets_of, rules_of, rules_to_publish
 from slumberd.logs.lines import printable
 from slumberd.model.errors import ConfigurationError, InputError, NoInputError, OutputExistsError
 from slumberd.model.rule import PublishedRules

@@ -37,7 +37,7 @@ from slumberd.daemon.stores import (
     key_of,
     refuse_host_store,
 )
-from slumberd.file_modes import make_directory
+from slumberd.file_modes import make_directory, sync_to_disk
 from slumberd.model.errors import (
     BackupBusyError,
     BackupError,
@@ -166,7 +166,7 @@ def _rename_to(staging: Path, folder: Path) -> None:
         staging.rename(folder)
     except OSError as error:  # the directory was created meanwhile, or is a mount
         raise OutputExistsError(str(folder)) from error
-    file_exchange.sync_directory(folder.parent)
+    sync_to_disk(folder.parent)
 
 
 def _copy_all(copies: StoreCopies, sources: Sequence[Source], staging: Path) -> None:
@@ -307,7 +307,7 @@ def _write_manifest(folder: Path, manifest: Manifest) -> None:
         writing.write(manifest.model_dump_json(indent=2).encode() + b"\n")
         writing.flush()
         os.fsync(writing.fileno())
-    file_exchange.sync_directory(folder)
+    sync_to_disk(folder)
 
 
 async def check_backup(settings: Settings, folder: Path, clock: Clock, on_step: OnStep) -> Manifest:
@@ -420,7 +420,7 @@ def _stage(folder: Path, manifest: Manifest, targets: Mapping[str, Path]) -> lis
         file_exchange.discard(targets.values())
         raise StoreError(f"{str(error.filename or folder)!r}: {error.strerror}") from error
     for parent in {targets[saved.role].parent for saved in saved_files}:
-        file_exchange.sync_directory(parent)
+        sync_to_disk(parent)
     return owned
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from slumberd.daemon.pause import FILE
+from slumberd.daemon.rules import PAUSED_FILE
 from slumberd.daemon.stores import key_of
-from slumberd.file_modes import make_directory
+from slumberd.file_modes import make_directory, sync_to_disk
 from slumberd.model.errors import OutputExistsError, UsageError
 from slumberd.rules.settings import Settings
 from slumberd.storage.closed_stores import StoreName
@@ -51,7 +50,8 @@ def carry_over(settings: Settings, target: Path, *, at: datetime, by: str) -> Ca
     with TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
         new = Path(folder)
         carried = _carry_into(new, sources, settings, at=at, by=by)
-        _sync(new)
+        for path in [*new.rglob("*"), new]:
+            sync_to_disk(path)
         if target.exists():
             target.rmdir()
         new.rename(target)
@@ -76,8 +76,8 @@ def _carry_into(
             names["facts"], key_of(settings), source=sources["facts"], at=at, by=by
         )
     find_numbers(names)
-    if (settings.state_dir / FILE).exists():
-        shutil.copy2(settings.state_dir / FILE, new / FILE)
+    if (settings.state_dir / PAUSED_FILE).exists():
+        shutil.copy2(settings.state_dir / PAUSED_FILE, new / PAUSED_FILE)
     return carried
 
 
@@ -85,13 +85,3 @@ def _place_in(state_dir: Path, path: Path) -> Path:
     """Return the path of a file below the state directory, or its name when it lies elsewhere."""
     inside = path.is_relative_to(state_dir)
     return path.relative_to(state_dir) if inside else Path(path.name)
-
-
-def _sync(folder: Path) -> None:
-    """Sync all files of a directory, so that they survive a power cut."""
-    for path in [*folder.rglob("*"), folder]:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

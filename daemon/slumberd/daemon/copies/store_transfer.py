@@ -8,7 +8,6 @@ of the directory and the lease of the shard. A copy fills or reads one shard of 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,10 +17,11 @@ from slumberd.clock import Clock
 from slumberd.daemon import file_exchange
 from slumberd.daemon.composition import adopt
 from slumberd.daemon.database_tenure import DatabaseTenure
-from slumberd.daemon.pause import FILE, PausedFile, write_paused
+from slumberd.daemon.rules import PAUSED_FILE, PausedFile, write_paused
 from slumberd.daemon.shard_requests import find_shard
 from slumberd.daemon.stores import facts_of, inspections_at, key_of, memory_of
 from slumberd.daemon.tenure import DirectoryTenure
+from slumberd.file_modes import sync_to_disk
 from slumberd.model.errors import (
     LedgerKeyError,
     NoInputError,
@@ -101,7 +101,7 @@ class StateFiles:
             "memory": folder / settings.memory.path,
             "facts": folder / settings.facts.path,
         }
-        self.all: dict[str, Path] = {"paused": folder / FILE}
+        self.all: dict[str, Path] = {"paused": folder / PAUSED_FILE}
         self.all |= self.databases.items()
         memory = settings.memory
         self.foreign = ForeignRows(memory.naive_timestamps, memory.scope_mismatch)
@@ -283,13 +283,9 @@ def _write_directory(
 def _sync(paths: list[Path]) -> None:
     """Sync new files, which no connection has open."""
     for path in paths:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_to_disk(path)
     for folder in {path.parent for path in paths}:
-        file_exchange.sync_directory(folder)
+        sync_to_disk(folder)
 
 
 async def compare(

@@ -374,7 +374,6 @@ def read_line(agent: str, line: bytes, session: str) -> TranscriptLine:
 
     Args:
         agent: The name of the coding agent that wrote the transcript.
-        line: One line of it.
         session: The conversation, unless the line names its own.
 
     Raises:

@@ -324,7 +324,6 @@ def append_item(
 
     Args:
         at: The place of the opening bracket.
-        value: The value of the item.
         style: How the file lays out its values.
         depth: How many brackets are open around the item.
         key: The key of a member; empty for an element.

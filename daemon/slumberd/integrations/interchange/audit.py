@@ -42,7 +42,6 @@ class RecordFinding(NamedTuple):
 
     Attributes:
         kind: What is wrong.
-        place: The record.
         earlier: The earlier record that it does not agree with; None when there is only one.
         user: The user of the record; empty for one without an episode.
         agent: The agent of the record; empty for one without an episode.

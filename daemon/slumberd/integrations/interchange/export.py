@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from slumberd.consolidation.explanation import Explanation
 from slumberd.consolidation.protocols import EpisodeLog
@@ -13,6 +13,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import START
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import FACTS
+from slumberd.storage.facts.store import EngineFactStore
 
 PAGE = 1_000
 """Episodes, or facts, that are in memory at a time, by default."""
@@ -21,22 +22,6 @@ _EVERYTHING = ConsolidationRule(
     id="@export", cadence={"every": 1}, when_filter="", then_emits=[FACTS]
 )
 """Selects every episode. It fires never, and no ledger knows it."""
-
-
-class ExplainedFacts(Protocol):
-    """A store of facts that can be exported."""
-
-    async def query(self, pattern: FactPattern) -> list[Fact]:
-        """Return the facts that match a pattern."""
-        ...
-
-    async def why(self, fact_id: str) -> Explanation:
-        """Explain how a fact became current.
-
-        Raises:
-            NoInputError: The store does not know the fact.
-        """
-        ...
 
 
 class ExportScope(NamedTuple):
@@ -73,7 +58,7 @@ async def read_episodes(
 
 
 async def read_facts(
-    facts: ExplainedFacts, wanted: ExportScope, *, page: int = PAGE
+    facts: EngineFactStore, wanted: ExportScope, *, page: int = PAGE
 ) -> AsyncIterator[list[tuple[Fact, Explanation]]]:
     """Yield the current facts by id, each with its explanation, page by page.
 
@@ -86,7 +71,7 @@ async def read_facts(
         pattern = pattern.following(found[-1])
 
 
-async def _explain(facts: ExplainedFacts, fact: Fact) -> tuple[Fact, Explanation] | None:
+async def _explain(facts: EngineFactStore, fact: Fact) -> tuple[Fact, Explanation] | None:
     try:
         return fact, await facts.why(fact.id)
     except NoInputError:

@@ -154,7 +154,6 @@ class MemorySearchResult:
     """One entry that a search found.
 
     Attributes:
-        entry: The entry.
         score: What the results of its source are sorted by.
         source: The store that found it.
         relevance: The relevance to the text alone, 0 to 1; None when the source does not say.
@@ -228,7 +227,6 @@ class HealthCheckResult:
     """The health of one component.
 
     Attributes:
-        component: Its name.
         status: How it is.
         message: What it did last; None before its first work.
         error: Why its last work failed; None when it did not.

@@ -30,7 +30,6 @@ class MemoryRetrievedEvent:
 
     Attributes:
         query_id: Of the search; no two are equal.
-        results_count: The number of results.
         occurred_at: When.
     """
 
@@ -58,7 +57,6 @@ class MemoryRetrievedHook:
 
     Attributes:
         tier: ``working``, ``episodic`` or ``semantic``.
-        result_count: The number of results.
     """
 
     tier: str

@@ -13,8 +13,11 @@ from typing import Any, cast
 from slumberd.clock import Clock
 from slumberd.integrations.tiers.backends.cache import CacheMemoryBackend, open_cache
 from slumberd.integrations.tiers.backends.database import DatabaseMemoryBackend
-from slumberd.integrations.tiers.backends.disabled import DisabledFactStore, DisabledMemoryBackend
-from slumberd.integrations.tiers.backends.in_memory import InMemoryMemoryBackend
+from slumberd.integrations.tiers.backends.in_memory import (
+    DisabledFactStore,
+    DisabledMemoryBackend,
+    InMemoryMemoryBackend,
+)
 from slumberd.integrations.tiers.backends.vector import EmbedFn, VectorMemoryBackend, word_embed_fn
 from slumberd.integrations.tiers.configs import MemoryConfig
 from slumberd.integrations.tiers.consolidation import MemoryConsolidator

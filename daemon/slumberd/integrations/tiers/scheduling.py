@@ -49,7 +49,6 @@ class _Waiting:
     """The entries of one owner that no pass has looked at.
 
     Attributes:
-        owner_id: The owner.
         entries: In the order of the passes.
         groups: The duplicates among them.
     """

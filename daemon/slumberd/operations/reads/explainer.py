@@ -14,6 +14,7 @@ from slumberd.model.errors import FilterError, NoInputError
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter, fact_id_of
+from slumberd.operations.episodes import newest_versions
 from slumberd.operations.reads.episode_results import (
     STATES_ITSELF,
     Circumstances,
@@ -27,7 +28,6 @@ from slumberd.operations.reads.explanations import (
     describe_withdrawn,
     would_change,
 )
-from slumberd.operations.reads.newest_versions import newest_versions
 from slumberd.rules.filters.conditions import STATED, Condition, condition_of, describe_unmet
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore
@@ -71,7 +71,6 @@ class EpisodeOutcome(NamedTuple):
     """What became of an episode under every rule, and what would change it.
 
     Attributes:
-        id: The episode.
         version: Its newest version; None when it is no longer stored.
         decisions: The outcome, by rule and channel, with what would change it.
         results: The same in words, by rule and channel of facts.

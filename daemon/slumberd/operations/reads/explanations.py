@@ -22,7 +22,7 @@ from slumberd.model.fact import Fact
 from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import episode_id_of
-from slumberd.operations.reads.newest_versions import Versions
+from slumberd.operations.episodes import Versions
 from slumberd.operations.responses import fact_document
 
 LATER = "say it again with a later timestamp"

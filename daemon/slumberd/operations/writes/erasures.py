@@ -18,7 +18,6 @@ from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds
 from slumberd.consolidation.incoming import Condition
 from slumberd.logs.lines import timestamp
 from slumberd.model.episode import LATEST, latest_at, microseconds
-from slumberd.model.erasures import QUIET, ErasedList, RecordedErasures, Rewrite, StoreName
 from slumberd.model.errors import (
     MemoryScopeError,
     NothingKeptError,
@@ -27,12 +26,12 @@ from slumberd.model.errors import (
     UsageError,
     VersionConflictError,
 )
+from slumberd.model.record import QUIET, ErasedList, RecordedErasures, Rewrite, StoreName
 from slumberd.model.scope import FACTS, ScopeFilter, fact_id_of
 from slumberd.operations import example_values as values
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.forms import ReasonedForm, Result
-from slumberd.operations.handlers import Answer
-from slumberd.operations.operation import Example, operation
+from slumberd.operations.handlers import Answer, Example, operation
 from slumberd.operations.responses import certificate, plan_hash, statement_of
 from slumberd.operations.stores import Stores
 from slumberd.operations.writes.rule_runner import Turn

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.model.episode import microseconds
-from slumberd.model.erasures import ErasedList, ErasedRows
-from slumberd.model.record import Break, Checkpoint, ForeignBlank
+from slumberd.model.record import Break, Checkpoint, ErasedList, ErasedRows, ForeignBlank
 from slumberd.storage.audit.table_check import (
     compare_keys,
     divide_keys,

@@ -8,7 +8,7 @@ from functools import partial
 
 from slumberd.consolidation.incoming import Condition
 from slumberd.model.episode import LATEST
-from slumberd.model.erasures import ErasedList, RecordedErasures, Rewrite
+from slumberd.model.record import ErasedList, RecordedErasures, Rewrite
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.engine import Scrubbed, Scrubbing, Session
 from slumberd.storage.episodes.erasure import Moments, learn_moments

@@ -10,8 +10,7 @@ from hashlib import sha256
 from itertools import compress
 from typing import Any, get_args
 
-from slumberd.model.erasures import ErasedRows, Rewrite, StoreName
-from slumberd.model.record import Break
+from slumberd.model.record import Break, ErasedRows, Rewrite, StoreName
 from slumberd.storage.engine import Session
 
 ERASED = "erased"

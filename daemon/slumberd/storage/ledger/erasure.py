@@ -18,8 +18,8 @@ import orjson
 
 from slumberd.consolidation.resolution import Decision
 from slumberd.model.episode import EARLIEST, LATEST, instant, microseconds
-from slumberd.model.erasures import ErasedRows, RecordedErasures, name_of
 from slumberd.model.firing import Firing, Outcome
+from slumberd.model.record import ErasedRows, RecordedErasures, name_of
 from slumberd.model.scope import ScopeFilter, digest_of, episode_digest_of
 from slumberd.storage.engine import Session
 from slumberd.storage.erased_scopes import (

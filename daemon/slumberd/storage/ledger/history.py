@@ -19,14 +19,14 @@ from slumberd.consolidation.manual import edit_id
 from slumberd.consolidation.precedence import Evaluation, MultiValued
 from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.model.episode import instant
-from slumberd.model.scope import FACTS, channel_of, escape, named_ids, owner_of
-from slumberd.model.superseded import (
+from slumberd.model.fact import (
     QuotedEpisode,
     Superseded,
     SupersededByEpisode,
     SupersededClaims,
     words_of_payload,
 )
+from slumberd.model.scope import FACTS, channel_of, escape, named_ids, owner_of
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.arrivals import arrivals_in, first_row_of
 from slumberd.storage.ledger.rows import evaluation_from, evaluations_from

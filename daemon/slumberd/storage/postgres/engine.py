@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event, Thread
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import psycopg
 
@@ -57,6 +57,17 @@ _MOST_TRIES = 4
 
 class _UnnumberedError(Exception):
     """Committed episodes have no number in the log yet; only used in this module."""
+
+
+class _Writing(NamedTuple):
+    """How a transaction runs; the arguments of `Engine.write`."""
+
+    keep: bool = True
+    cancelled: Callable[[], bool] | None = None
+    wait_seconds: float | None = None
+
+
+_ONCE = _Writing()
 
 
 class PostgresEngine:
@@ -167,26 +178,16 @@ class PostgresEngine:
                 says so: then the transaction may be committed.
         """
         del bulk
-        run = partial(
-            self._transact, work=work, keep=keep, cancelled=cancelled, wait_seconds=wait_seconds
-        )
-        return await self._run("write", run)
+        how = _Writing(keep, cancelled, wait_seconds)
+        return await self._run("write", partial(self._transact, work=work, how=how))
 
-    def _transact(
-        self,
-        connection: Connection,
-        work: Work[T],
-        *,
-        keep: bool = True,
-        cancelled: Callable[[], bool] | None = None,
-        wait_seconds: float | None = None,
-    ) -> T:
+    def _transact(self, connection: Connection, work: Work[T], how: _Writing = _ONCE) -> T:
         try:
-            if wait_seconds is not None:
-                milliseconds = max(1, round(1000 * wait_seconds))
+            if how.wait_seconds is not None:
+                milliseconds = max(1, round(1000 * how.wait_seconds))
                 connection.execute(f"SET LOCAL lock_timeout = {milliseconds:d}".encode())
-            result = self._run_session(connection, work, cancelled)
-            if keep:
+            result = self._run_session(connection, work, how.cancelled)
+            if how.keep:
                 self._commit(connection)
         finally:
             end_transaction(connection)
@@ -308,7 +309,7 @@ class PostgresFactEngine(PostgresEngine):
                 return epoch, session.one("ledger.last_row")
 
             # Not fenced: it shuts out the writer that the fence would protect.
-            return super(PostgresFactEngine, self)._transact(connection, partial(_unfenced, begin))
+            return super(PostgresFactEngine, self)._transact(connection, begin)
 
         self._epoch = None
         self._head = None
@@ -317,25 +318,13 @@ class PostgresFactEngine(PostgresEngine):
         return epoch
 
     async def check_writer(self) -> None:
-        """Check that this store may still write.
-
-        Raises:
-            SupersededError: Another daemon has taken over, or the store was replaced.
-        """
+        """Check that this store may still write."""
         await self.read(lambda session: self._check_epoch(session, "fence.epoch"))
 
     async def finish_backlog(self) -> None:
         """Do nothing: the server decides when it writes checkpoints."""
 
-    def _transact(
-        self,
-        connection: Connection,
-        work: Work[T],
-        *,
-        keep: bool = True,
-        cancelled: Callable[[], bool] | None = None,
-        wait_seconds: float | None = None,
-    ) -> T:
+    def _transact(self, connection: Connection, work: Work[T], how: _Writing = _ONCE) -> T:
         heads: list[Row | None] = []
 
         def fenced(session: Session) -> T:
@@ -345,10 +334,8 @@ class PostgresFactEngine(PostgresEngine):
             heads.append(session.one("ledger.last_row"))
             return result
 
-        result = super()._transact(
-            connection, fenced, keep=keep, cancelled=cancelled, wait_seconds=wait_seconds
-        )
-        if keep:
+        result = super()._transact(connection, fenced, how)
+        if how.keep:
             self._head = heads.pop()
         return result
 
@@ -374,10 +361,6 @@ class PostgresFactEngine(PostgresEngine):
         if is_older or row is None or row[0] != chain:
             last = session.one("ledger.last_row")
             raise TailLostError(self.where, number, last[0] if last else 0)
-
-
-def _unfenced(work: Work[T], session: Session) -> T:
-    return work(session)
 
 
 class PostgresEpisodeEngine(PostgresEngine):
@@ -445,25 +428,13 @@ class PostgresEpisodeEngine(PostgresEngine):
 
         await self._run("write", work)
 
-    def _transact(
-        self,
-        connection: Connection,
-        work: Work[T],
-        *,
-        keep: bool = True,
-        cancelled: Callable[[], bool] | None = None,
-        wait_seconds: float | None = None,
-    ) -> T:
+    def _transact(self, connection: Connection, work: Work[T], how: _Writing = _ONCE) -> T:
         for _ in range(_MOST_TRIES - 1):
             try:
-                return super()._transact(
-                    connection, work, keep=keep, cancelled=cancelled, wait_seconds=wait_seconds
-                )
+                return super()._transact(connection, work, how)
             except _TRY_AGAIN:
                 continue
-        return super()._transact(
-            connection, work, keep=keep, cancelled=cancelled, wait_seconds=wait_seconds
-        )
+        return super()._transact(connection, work, how)
 
     async def write(
         self,

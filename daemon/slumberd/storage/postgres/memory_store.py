@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from slumberd.clock import Clock
 from slumberd.model.episode import PERSON, Misspelling, NaiveTimestamps
+from slumberd.model.errors import ForgottenError, MemoryScopeError
+from slumberd.model.scope import scope_of
 from slumberd.rules.filters import sandbox
+from slumberd.storage.engine import Session
 from slumberd.storage.episodes.access_tracking import AccessLimits
+from slumberd.storage.episodes.rows import Row
 from slumberd.storage.episodes.salience_gate import Embedding, no_embedder
 from slumberd.storage.episodes.store import EngineMemoryStore
-from slumberd.storage.episodes.writes import TOLERANCE_SECONDS, log_misspelling
+from slumberd.storage.episodes.writes import (
+    CHANGES,
+    TOLERANCE_SECONDS,
+    Change,
+    log_misspelling,
+    taken_id_error,
+)
 from slumberd.storage.postgres.engine import PostgresEpisodeEngine
-from slumberd.storage.postgres.puts import put_rows
+from slumberd.storage.postgres.session import PostgresSession
 from slumberd.storage.postgres.shard_map import Shard
 from slumberd.storage.postgres.watch import PostgresWatch
 
@@ -21,23 +31,15 @@ from slumberd.storage.postgres.watch import PostgresWatch
 class PostgresMemoryStore(EngineMemoryStore):
     """Episodes in one shard of a database; implements ``MemoryStore`` and ``EpisodeLog``.
 
+    The other arguments are those of `SQLiteMemoryStore`.
+
     Attributes:
         engine: Opens the transactions of the shard.
 
     Args:
         address: The address of the shard's database, as ``postgresql://host/database``.
-        naive_timestamps: The zone of a timestamp without an offset, of episodes that are put:
-            ``local``, as Python reads it, or ``utc``. With ``refuse``, `put` raises.
-        future_tolerance_seconds: The store logs ``episode.future`` for an instant that lies further
-            in the future, when it is put and when a rule reads it. The rule quarantines it.
-        filter_seconds: How long a rule's filter may take for one batch.
-        clock: The time of `consolidate`'s promotions and of reads.
         read_only: Whether the store writes nothing but the numbers of what was put, not even that
             episodes were read.
-        misspelled: Called once for each key of metadata that is probably misspelled.
-        access_limits: How many reads are recorded before they are written, and for how long.
-        embedding: Makes the embedder, when a salience gate or a stage first needs it.
-        person: The speakers whose words are those of the user.
         read_address: The address of a replica, on which operations that only read run their reads;
             None without one.
     """
@@ -104,3 +106,45 @@ class PostgresMemoryStore(EngineMemoryStore):
         except BaseException:
             self._watch.note_news()
             raise
+
+
+_ERASED_SCOPE = "erased"
+_ERASED_ID = "erased_id"
+
+
+def put_rows(
+    session: Session, rows: Sequence[Row], _: NaiveTimestamps = "local"
+) -> list[Change | MemoryScopeError]:
+    """Put rows; return for each what changed, or the error that refuses it.
+
+    Raises:
+        InputError: An id or a scope key is too long for an index of the database.
+    """
+    if not rows:
+        return []
+    ids, keys, contents, timestamps, metadatas = (
+        list(column) for column in zip(*rows, strict=True)
+    )
+    parameters = {
+        "ids": ids,
+        "scope_keys": keys,
+        "contents": contents,
+        "timestamps": timestamps,
+        "metadatas": metadatas,
+    }
+    outcomes: list[str] = session.value("episodes.put", parameters)
+    if isinstance(session, PostgresSession):
+        # The server does not say how many rows a function wrote.
+        session.written += sum(outcome in ("new", "changed") for outcome in outcomes)
+    return [_change_of(row, outcome) for row, outcome in zip(rows, outcomes, strict=True)]
+
+
+def _change_of(row: Row, outcome: str) -> Change | MemoryScopeError:
+    if outcome == _ERASED_SCOPE:
+        return ForgottenError(tuple(scope_of(row.scope_key) or ()), row.id)
+    if outcome == _ERASED_ID:
+        return "erased"
+    for change in CHANGES:
+        if change == outcome:
+            return change
+    return taken_id_error(row)

@@ -22,7 +22,6 @@ import orjson
 from slumberd.consolidation.precedence import MultiValued
 from slumberd.consolidation.resolution import Decision
 from slumberd.model.episode import instant, microseconds
-from slumberd.model.erasures import name_of
 from slumberd.model.errors import (
     ChangedRowsError,
     IdTakenInTargetError,
@@ -30,6 +29,7 @@ from slumberd.model.errors import (
     UnsupportedByStoreError,
 )
 from slumberd.model.firing import CHANNELS, Firing
+from slumberd.model.record import name_of
 from slumberd.model.scope import ScopeFilter, escape
 from slumberd.storage.engine import Row, Session
 from slumberd.storage.episodes.erasure import drop_episodes
@@ -102,7 +102,6 @@ class UserRows:
     """All rows of a user in a shard.
 
     Attributes:
-        user: The user.
         source: The number of the shard.
         head: The chain hash of the last row of its ledger.
         episodes: Of the table of episodes, by number.

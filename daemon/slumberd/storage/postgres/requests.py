@@ -123,7 +123,6 @@ class Request(NamedTuple):
     """A request of a host.
 
     Attributes:
-        shard: The shard that it is for.
         number: Its number in the shard.
         line: The request, as a line of JSON; empty when it was too long.
         host: Who sent it.
@@ -150,7 +149,6 @@ def send_request(  # the parts of a request
     Args:
         operation: The name of the operation, for people who look into the table.
         line: The request, as a line of JSON.
-        host: Who sends it.
         poll_seconds: How often to look when no notification comes.
 
     Raises:

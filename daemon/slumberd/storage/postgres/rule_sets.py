@@ -55,14 +55,7 @@ class RuleSetTable:
         self.where = where(address)
 
     def read(self, version: int | None = None) -> PublishedRules | None:
-        """Return a version; None when there is no such version.
-
-        Args:
-            version: Its number; None for the newest.
-
-        Raises:
-            StoreError: The database cannot be read.
-        """
+        """Return a version, None for the newest; None when there is no such version."""
         with (
             connect(self._address, read_only=True) as connection,
             translate_errors(self.where),
@@ -71,11 +64,7 @@ class RuleSetTable:
             return _read(cursor, version)
 
     def newest(self, limit: int) -> list[PublishedRules]:
-        """Return the newest versions, newest first.
-
-        Raises:
-            StoreError: The database cannot be read.
-        """
+        """Return at most so many versions, newest first."""
         with (
             connect(self._address, read_only=True) as connection,
             translate_errors(self.where),
@@ -86,18 +75,7 @@ class RuleSetTable:
     def publish(
         self, rules: RulesToPublish, *, expected: int | None = None
     ) -> tuple[PublishedRules, bool]:
-        """Put rules in force for all hosts, unless their files are those in force already.
-
-        Args:
-            expected: The version that must be the newest, 0 for none at all; None accepts any.
-
-        Returns:
-            The version in force now, and whether it is new.
-
-        Raises:
-            OtherRulesPublishedError: Another version is the newest; nothing was published.
-            StoreError: The database cannot be written.
-        """
+        """Put rules in force for all hosts, unless their files are those in force already."""
         with (
             connect(self._address) as connection,
             translate_errors(self.where),

@@ -59,7 +59,6 @@ class Change(NamedTuple):
     Attributes:
         title: What it does, in a few words.
         schema: A schema that has the columns of the newest step after it.
-        statements: Its statements.
         address: The address of another database than that of the map; None for that one.
     """
 

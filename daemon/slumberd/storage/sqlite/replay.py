@@ -11,9 +11,8 @@ from pathlib import Path
 
 from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.file_modes import create_file
-from slumberd.model.erasures import ErasedRows
 from slumberd.model.errors import OutputExistsError
-from slumberd.model.record import Break
+from slumberd.model.record import Break, ErasedRows
 from slumberd.sql_statements import statements
 from slumberd.storage.audit.partition import (
     ROWS,

@@ -42,7 +42,6 @@ class RemovedRule:
     """A rule that has fired and is no longer loaded; it keeps its watermark and its facts.
 
     Attributes:
-        id: Its id.
         watermark: The log position of the last version that it has evaluated; if the rule is
             loaded again, it resumes there.
         fired_at: When its last batch began; None when that is not recorded.

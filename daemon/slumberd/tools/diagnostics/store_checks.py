@@ -12,8 +12,7 @@ from typing import Any, assert_never
 
 from slumberd.consolidation.incoming import FUTURE
 from slumberd.daemon.erased_content import NAMED, read_or_none
-from slumberd.daemon.pause import FILE as PAUSED_FILE
-from slumberd.daemon.rules import paused_rules_of
+from slumberd.daemon.rules import PAUSED_FILE, paused_rules_of
 from slumberd.daemon.stores import inspections_of, stage_notes_problem
 from slumberd.model.episode import EpisodeVersion, instant, latest_at
 from slumberd.model.errors import StoreError
@@ -82,7 +81,6 @@ def check_fact_store(
     """Find problems in the content of the fact store.
 
     Args:
-        where: Where the facts are.
         unreached: The ids of episodes whose retractions cover nothing.
         context: The installation.
     """

@@ -29,8 +29,6 @@ class RuleChange:
     """The change of one rule.
 
     Attributes:
-        rule_id: The id of the rule.
-        change: The kind of change.
         before: The present rule; None for an added one.
         after: The rule of the candidate; None for a removed one.
         held: The deletion limits that its firing would exceed, so that it would await approval.

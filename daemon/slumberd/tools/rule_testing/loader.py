@@ -265,7 +265,6 @@ class Trial:
     """A case with its rules.
 
     Attributes:
-        case: The case.
         rules: The rules that fire after each step, by id.
         rule_set: All rules of the directory, with the settings of its channels.
     """

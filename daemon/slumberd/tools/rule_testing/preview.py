@@ -165,7 +165,6 @@ class Preview:
     """What a rule selects now, and what its firing would do.
 
     Attributes:
-        rule: The rule.
         matching: The episodes that its filter selects, of all episodes.
         pending: The number of episode versions above its watermark.
         channels: The counts of its firing, by channel; empty for a disabled rule.

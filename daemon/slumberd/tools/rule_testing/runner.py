@@ -78,7 +78,6 @@ class TrialResult:
     """The result of a trial.
 
     Attributes:
-        trial: The trial.
         findings: The differences of its steps.
         refused: The error that ended the trial early; empty when it finished.
     """

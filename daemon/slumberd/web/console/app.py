@@ -29,8 +29,19 @@ from slumberd.web.console.rendering import (
     read_static,
     shown_shard,
 )
-from slumberd.web.console.signing_in import COOKIE, SIGN_IN, SignIn, find_session, place_of
-from slumberd.web.console.visit import BrowserSession, ConsolePage, Redirect, Shown, View, Visit
+from slumberd.web.console.visit import (
+    COOKIE,
+    SIGN_IN,
+    BrowserSession,
+    ConsolePage,
+    Redirect,
+    Shown,
+    SignIn,
+    View,
+    Visit,
+    find_session,
+    place_of,
+)
 from slumberd.web.http.access import Access
 from slumberd.web.http.gate import PersonOf
 from slumberd.web.http.limits import RefusalCounter

@@ -66,7 +66,6 @@ class _Request:
     """What a form asks for.
 
     Attributes:
-        change: The change.
         given: The fields of the form that it takes.
         fields: The fields of the operation, without the reason.
         sentence: What the person asks for.
@@ -87,7 +86,6 @@ async def submit_change(visit: Visit, changes: Mapping[str, FormChange]) -> Show
 
     Args:
         visit: The form that was sent.
-        changes: All changes, by name.
 
     Raises:
         UsageError: There is no such change, or a field of it is missing.

@@ -56,8 +56,6 @@ class Box:
     Attributes:
         x: Its left edge.
         y: Its upper edge.
-        width: Its width.
-        height: Its height.
         row: The number of the row that it shows.
     """
 

@@ -27,11 +27,8 @@ from slumberd.model.errors import (
 )
 from slumberd.operations.facts import KnownFact
 from slumberd.operations.registry import OPERATIONS
-from slumberd.web.http.endpoints import OPEN_METRICS
-from slumberd.web.http.event_stream import PATH as EVENTS_PATH
-from slumberd.web.http.event_stream import QUERY as EVENTS_QUERY
-from slumberd.web.http.gate import HEALTH
-from slumberd.web.http.page_checks import TRACES
+from slumberd.web.http.endpoints import EVENTS_QUERY, OPEN_METRICS
+from slumberd.web.http.gate import EVENTS_PATH, HEALTH, TRACES
 from slumberd.web.http.problems import MEDIA_TYPE as PROBLEM
 from slumberd.web.http.problems import status_of
 from slumberd.web.http.routes import ROUTES, HttpRoute

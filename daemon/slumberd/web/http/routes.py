@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from slumberd.operations.caller import Right
 from slumberd.operations.forms import RequestForm
-from slumberd.operations.operation import Operation
+from slumberd.operations.handlers import Operation
 from slumberd.operations.registry import OPERATIONS
 
 Method = Literal["GET", "POST", "PATCH"]
@@ -28,9 +28,7 @@ class HttpRoute:
     """One operation under one path.
 
     Attributes:
-        method: The method.
         path: The path; it may hold one id, in braces.
-        operation: The operation.
         status: The status of an answer.
         summary: What it does, where the operation's own summary says too much.
         fixed: Fields that the path decides.

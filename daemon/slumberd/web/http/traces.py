@@ -34,7 +34,7 @@ from slumberd.model.errors import (
 from slumberd.operations.caller import Caller, Right
 from slumberd.operations.writes.put_once import PutOnce, PutsOnce
 from slumberd.web.http.endpoints import caller_in
-from slumberd.web.http.page_checks import TRACES, media_type
+from slumberd.web.http.gate import TRACES, media_type
 from slumberd.web.http.problems import status_of
 
 _log = structlog.get_logger(__name__)

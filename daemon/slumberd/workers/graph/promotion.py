@@ -151,7 +151,6 @@ async def PromoteTriplesToFacts(  # noqa: N802, PLR0913 # the specification's na
         filter_cypher: The query. It returns ``subject``, ``predicate`` and ``object``, and may
             return ``confidence`` (0 to 1; the default is 1) and ``triple_id``.
         rule_id: The rule that promotes; not empty.
-        agent_id: The agent of the facts.
         user: The user of the facts; when it is empty, no query for a user finds them.
         clock: The time; None for the system's clock.
 

@@ -63,12 +63,7 @@ class OpenAIClient:
         await self._client.aclose()
 
     async def complete(self, request: ChatRequest) -> ChatAnswer:
-        """Return the answer to a request; ask once only.
-
-        Raises:
-            ModelUnavailableError: There is no answer now.
-            ModelRequestError: The request is not accepted; it would not be accepted again.
-        """
+        """Return the answer to a request; ask once only."""
         response, content = await self._exchange("POST", self._url, _body_of(request))
         if _is_too_long(response.status_code, content):
             return ChatAnswer("", too_long=True)

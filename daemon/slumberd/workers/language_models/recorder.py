@@ -62,7 +62,6 @@ class ChatRequest:
     """One request to a language model.
 
     Attributes:
-        model: The name of the model.
         messages: The chat so far.
         schema: The JSON Schema of the answer.
         parameters: Further keys of the request.
@@ -84,7 +83,6 @@ class ChatAnswer:
         complete: Whether the model has ended the answer itself; else it is cut.
         too_long: Whether the request is too long for the model; then there is no answer.
         tokens_in: The tokens of the request.
-        tokens_out: The tokens of the answer.
     """
 
     text: str

@@ -21,6 +21,7 @@ import orjson
 import structlog
 
 from slumberd.clock import Clock, set_within
+from slumberd.file_modes import sync_to_disk
 from slumberd.model.errors import ProvenanceError, StoreError, SupersededError
 from slumberd.model.provenance import (
     Lag,
@@ -356,15 +357,6 @@ def _append(path: Path, line: bytes) -> None:
             line = line[os.write(file, line) :]
         os.fdatasync(file)
         if not status.st_size:
-            _sync_directory(path.parent)
+            sync_to_disk(path.parent)
     finally:
         os.close(file)
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make the name of a new file survive a power cut."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -49,7 +49,6 @@ class Note:
     """The effect of a clock change on an expression.
 
     Attributes:
-        change: The change.
         times: The skipped or repeated local times that the expression names, labelled as UTC.
         fired: The instants at which the expression fires for them.
     """

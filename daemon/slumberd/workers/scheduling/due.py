@@ -53,7 +53,6 @@ class Due:
     """A rule that is due, and the reason.
 
     Attributes:
-        rule_id: The id of the rule.
         trigger: ``every``, ``cron`` or ``catchup``.
         since: The instant at which it became due; for ``every``, at which this was noticed.
         missed: The number of cron instants that the firing serves; 0 for ``every``.

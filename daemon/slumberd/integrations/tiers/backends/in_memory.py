@@ -1,4 +1,4 @@
-"""Entries in the process: those of one owner with their index, and a back end of them."""
+"""Entries in the process: those of an owner with their index, and back ends of them and of none."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from slumberd.integrations.tiers.entries import (
     is_json,
 )
 from slumberd.integrations.tiers.errors import MemoryCapacityError, MemoryStoreError
+from slumberd.integrations.tiers.facts import FactStore
 from slumberd.integrations.tiers.search import EntryIndex, best, is_expired, newest_first
 from slumberd.integrations.tiers.stores import are_unchanged, without
 from slumberd.integrations.tiers.strategies import CLOCK
@@ -216,3 +217,58 @@ def storable(entry: MemoryEntry, ttl_seconds: float, at: datetime, store: str) -
     if expires_at is None and ttl_seconds > 0:
         expires_at = at + timedelta(seconds=ttl_seconds)
     return replace(copy_of(entry), expires_at=expires_at)
+
+
+class DisabledMemoryBackend:
+    """Keeps no entry; implements `OwnedStoreProtocol`."""
+
+    source = "disabled"
+
+    async def store(self, entry: MemoryEntry) -> None:
+        """Drop an entry."""
+
+    async def retrieve(self, query: MemoryQuery) -> list[MemorySearchResult]:
+        """Return nothing."""
+        del query
+        return []
+
+    async def get_recent(self, n: int, *, owner_id: str = "") -> list[MemoryEntry]:
+        """Return nothing."""
+        del n, owner_id
+        return []
+
+    async def delete(self, entry_id: str, *, owner_id: str = "") -> None:
+        """Do nothing: there is nothing to delete."""
+
+    async def clear(self, *, owner_id: str = "") -> None:
+        """Do nothing: there is nothing to delete."""
+
+    async def owners(self) -> list[str]:
+        """Return nothing."""
+        return []
+
+    async def health_check(self, timeout: float = 5.0) -> HealthCheckResult:  # noqa: ASYNC109 # specified
+        """Return that all is well; at once, so the timeout has no effect."""
+        del timeout
+        return HealthCheckResult(self.source, message="the memory is disabled")
+
+
+class DisabledFactStore(FactStore):
+    """Keeps no fact."""
+
+    def add(
+        self,
+        subject: str,
+        predicate: str,
+        object_: str,
+        confidence: float = 1.0,
+        metadata: dict[str, Any] | None = None,
+        *,
+        owner_id: str = "",
+    ) -> str:
+        """Drop a triple; its id is empty."""
+        del subject, predicate, object_, confidence, metadata, owner_id
+        return ""
+
+    def update_confidence(self, fact_id: str, confidence: float, *, owner_id: str = "") -> None:
+        """Do nothing."""

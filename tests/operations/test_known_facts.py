@@ -10,7 +10,7 @@ from slumberd.model.extraction import (
     Stated,
     Turn,
 )
-from slumberd.workers.language_models.known_facts import (
+from slumberd.operations.writes.model_worker import (
     MOST_FACTS,
     MOST_OWNERS,
     MOST_STATED,
