@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -16,6 +17,16 @@ pytest_plugins = [
     "tests.support.providers",
     "tests.support.engine_subjects",
 ]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With ``SLUMBERD_MEASURE_TESTS_ONLY``, let coverage measure no process that a test starts.
+
+    A test process is measured since its start. A command or daemon would take twice as long.
+    """
+    is_worker = hasattr(config, "workerinput")
+    if is_worker and os.environ.pop("SLUMBERD_MEASURE_TESTS_ONLY", ""):
+        os.environ.pop("COVERAGE_PROCESS_START", None)
 
 
 @pytest.hookimpl(wrapper=True)

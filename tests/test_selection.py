@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.support.repository import ROOT
 from tests.support.selection import tier_of
 
-pytestmark = [pytest.mark.unit, pytest.mark.slow]
+pytestmark = pytest.mark.unit
 
 MARKED = """
 import pytest
@@ -98,3 +100,20 @@ def test_run_without_an_option_has_no_test_of_a_later_tier(request: pytest.Fixtu
     later = [item.nodeid for item in request.session.items if tier_of(item) != "default"]
 
     assert request.config.getoption("--all") or request.config.getoption("--nightly") or not later
+
+
+def tried_numbers(tier: str) -> list[int]:
+    numbers = []
+
+    @settings(settings.get_profile(f"slumberd-{tier}"), database=None)
+    @given(st.integers())
+    def attempt(number: int) -> None:
+        numbers.append(number)
+
+    attempt()
+    return numbers
+
+
+@pytest.mark.parametrize(("tier", "are_same"), [("default", True), ("all", False)])
+def test_only_default_tests_try_the_same_examples_in_each_run(tier: str, *, are_same: bool) -> None:
+    assert (tried_numbers(tier) == tried_numbers(tier)) == are_same

@@ -58,8 +58,6 @@ RUNNABLE_PAGES = [
     and page.name not in {ON_DATABASE, ON_TWO_SERVERS, *ASKING}
     and blocks_marked(page, "run")
 ]
-LONG = {"correct-and-undo.md", "monitor.md", "testing-rules.md"}
-"""Pages whose commands take more than two seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +72,7 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, id=name_of(page), marks=[pytest.mark.slow] * (page.name in LONG))
-        for page in RUNNABLE_PAGES
-    ],
+    [pytest.param(page, id=name_of(page)) for page in RUNNABLE_PAGES],
 )
 def test_blocks_of_a_page_run_and_print_its_output(
     page: Path, quickstart: Path, tmp_path: Path

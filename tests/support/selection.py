@@ -13,7 +13,8 @@ from tests.support.sample_sizes import use_samples_of
 
 # A busy machine must not fail an example; the tests that measure time have their own limits.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("slumberd-default", PATIENT, max_examples=30)
+# The default tests try the same examples in each run, so that what they cover is no chance.
+settings.register_profile("slumberd-default", PATIENT, max_examples=30, derandomize=True)
 settings.register_profile("slumberd-all", PATIENT)
 settings.register_profile("slumberd-nightly", PATIENT, max_examples=500)
 settings.register_profile("long", PATIENT, max_examples=5_000)
