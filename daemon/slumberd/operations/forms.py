@@ -10,8 +10,8 @@ import orjson
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from slumberd.model.errors import UsageError
-from slumberd.model.graph import is_storable
 from slumberd.model.scope import ScopeFilter
+from slumberd.model.texts import is_storable
 from slumberd.operations.caller import Caller, Right
 from slumberd.rules.validation import Form, too_long
 
