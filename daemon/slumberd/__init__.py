@@ -100,11 +100,11 @@ if TYPE_CHECKING:
     from slumberd.model.fact import Fact, FactPattern
     from slumberd.model.firing import Window
     from slumberd.model.graph import GraphPath, NodeRef, ResultSet
-    from slumberd.model.health import MigrationPlan, StoreHealth
     from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
     from slumberd.model.provenance import ProvenanceBundle
     from slumberd.model.rule import ConsolidationRule
     from slumberd.model.salience import SalienceContext
+    from slumberd.model.store_status import MigrationPlan, StoreHealth
     from slumberd.search.context import Context, EstimatedTokens, TokenCounter
     from slumberd.search.hits import Hit
     from slumberd.search.scorers import EmbeddingScorer, RuleBasedScorer, SalienceScorer
@@ -269,7 +269,7 @@ _HOMES = {
     "model.fact": ("Fact", "FactPattern"),
     "model.firing": ("Window",),
     "model.graph": ("GraphPath", "NodeRef", "ResultSet"),
-    "model.health": ("MigrationPlan", "StoreHealth"),
+    "model.store_status": ("MigrationPlan", "StoreHealth"),
     "model.pattern": ("Equals", "Glob", "Matches", "OneOf", "Prefix"),
     "model.provenance": ("ProvenanceBundle",),
     "model.rule": ("ConsolidationRule",),

@@ -34,6 +34,14 @@ OF_OTHER_COMMANDS = {
     "slumberd.consolidation.extraction.conversation",
     "slumberd.daemon.shard_counts",
 }
+OF_READING_BOTH_STORES = {
+    "slumberd.consolidation.marks",
+    "slumberd.daemon.damage",
+    "slumberd.storage.inspections",
+}
+OF_THE_LEDGER = {"slumberd.storage.audit.verify", "slumberd.storage.sqlite.replay"}
+OF_READING = OF_READING_BOTH_STORES | OF_THE_LEDGER | {"slumberd.model.health"}
+OF_RULES_AND_SEARCH = {"slumberd.model.rule", "slumberd.search.languages"}
 OF_STORES = {"asyncio", "slumberd.rules.settings", "slumberd.daemon.stores", "yaml"}
 ALL = list(every_command())
 ESCAPE = b"\x1b"
@@ -62,15 +70,28 @@ def test_help_does_not_import_slow_modules() -> None:
 @pytest.mark.parametrize(
     ("words", "used", "unused"),
     [
-        pytest.param(["facts"], "slumberd.model.fact", OF_RULES | OF_THE_LOG, id="facts"),
         pytest.param(
-            ["recent", "alice"], "slumberd.model.episode", OF_RULES | OF_THE_LOG, id="recent"
+            ["facts"],
+            "slumberd.model.fact",
+            OF_RULES | OF_THE_LOG | OF_READING | OF_RULES_AND_SEARCH,
+            id="facts",
         ),
-        pytest.param(["why", "e1"], "slumberd.model.fact", OF_RULES | OF_THE_LOG, id="why"),
+        pytest.param(
+            ["recent", "alice"],
+            "slumberd.model.episode",
+            OF_RULES | OF_THE_LOG | OF_READING,
+            id="recent",
+        ),
+        pytest.param(
+            ["why", "e1"],
+            "slumberd.model.fact",
+            OF_RULES | OF_THE_LOG | OF_READING,
+            id="why",
+        ),
         pytest.param(
             ["status"],
             "slumberd.rules.rule_loader",
-            OF_FIRING | OF_OTHER_COMMANDS | OF_THE_LOG,
+            OF_FIRING | OF_OTHER_COMMANDS | OF_THE_LOG | OF_THE_LEDGER,
             id="status",
         ),
         pytest.param(["version"], "typer", OF_RULES | OF_THE_LOG | OF_STORES, id="version"),
@@ -85,6 +106,23 @@ def test_command_imports_nothing_that_it_does_not_use(
 
     assert used in modules
     assert modules & unused == set()
+
+
+def test_command_builds_no_validator_that_it_does_not_use(site: Installation) -> None:
+    code = """
+import sys
+from pydantic import BaseModel
+from slumberd.cli import call
+call(sys.argv[1:])
+models = BaseModel.__subclasses__()
+for model in models:
+    models += model.__subclasses__()
+print(*(model.__name__ for model in models if vars(model)["__pydantic_complete__"]))
+"""
+
+    output = run_process(sys.executable, "-c", code, "facts", "--config", str(site.config))
+
+    assert output.splitlines()[-1].split() == [b"FactPattern", b"Settings"]
 
 
 @pytest.mark.slow

@@ -14,10 +14,10 @@ from slumberd.model.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.graph import GraphPath, NodeRef, ResultSet
-from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import SalienceContext
+from slumberd.model.store_status import MigrationPlan, StoreHealth
 from tests.support.builders import START, episode, rule
 
 pytestmark = pytest.mark.unit

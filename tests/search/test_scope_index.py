@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slumberd.model.errors import UsageError
+from slumberd.model.texts import LANGUAGES
 from slumberd.search import scope_index
 from slumberd.search.priors import signs_of, sought_by, weight_of
 from slumberd.search.scope_index import FoundText, IndexedTurn, ScopeIndex
-from slumberd.search.terms import LANGUAGES
 from tests.support.lists import of_each
 from tests.support.reachable_texts import reachable_texts
 

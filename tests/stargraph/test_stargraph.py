@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from slumberd.model.episode import Episode
-from slumberd.model.health import MigrationPlan
+from slumberd.model.store_status import MigrationPlan
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.builders import START, at, episode, triple

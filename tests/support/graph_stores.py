@@ -7,7 +7,7 @@ from typing import Any
 
 from slumberd.model.errors import GraphStoreError
 from slumberd.model.graph import ResultSet
-from slumberd.model.health import StoreHealth
+from slumberd.model.store_status import StoreHealth
 from slumberd.workers.graph.cypher_linter import Linter
 from slumberd.workers.graph.ladybug_store import LadybugGraphStore
 

@@ -15,7 +15,6 @@ from slumberd.cli.environment import settings_variables
 from slumberd.cli.exit_codes import is_unexpected
 from slumberd.cli.options import chosen_shard
 from slumberd.cli.output import ShardOutput, shard_output
-from slumberd.daemon.damage import describe_damage
 from slumberd.daemon.stores import settings_of_user, shards_of
 from slumberd.file_modes import make_directory
 from slumberd.model.errors import DamagedStoreError, NoInputError, UsageError
@@ -170,5 +169,7 @@ def explain_by_damage(error: BaseException) -> BaseException:
     settings = _used.get()
     if settings is None or not is_unexpected(error):
         return error
+    from slumberd.daemon.damage import describe_damage
+
     damage = describe_damage(settings)
     return DamagedStoreError(damage) if damage else error

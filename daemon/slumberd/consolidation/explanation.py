@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Record
-from slumberd.model.rule import ConsolidationRule
+
+if TYPE_CHECKING:  # a command that reads facts imports no rules
+    from slumberd.model.rule import ConsolidationRule
 
 EpisodeOutcome = Literal[
     "pending",

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from slumberd.consolidation.claim import Claim, Fault, claim_of, claims_hold_together, statements_of
 from slumberd.consolidation.deltas import Classified, classify
 from slumberd.consolidation.stages.entries import SummaryFailure
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall, instant
-from slumberd.model.extraction import SummaryQuestion
 from slumberd.model.firing import Counts, Firing, Position
-from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import fact_id_of, owner_of
 from slumberd.model.stages import StagedEntry
+
+if TYPE_CHECKING:  # a command that reads facts imports no rules
+    from slumberd.model.extraction import SummaryQuestion
+    from slumberd.model.rule import ConsolidationRule
 
 UNSAID = "unsaid"
 """The reason of a noop: a newer version of the episode does not make the claim any more."""

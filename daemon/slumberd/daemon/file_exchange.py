@@ -26,7 +26,7 @@ _BESIDE = ("-wal", "-shm")
 class _Journal(BaseModel):
     """The exchanged files: by name, whether a staged file replaces the file; else it is removed."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     version: Literal[1] = 1
     stamp: Annotated[str, Field(pattern=r"^\d{8}T\d{6}Z$")]

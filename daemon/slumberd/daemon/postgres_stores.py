@@ -22,10 +22,9 @@ from slumberd.operations.handlers import Answer, Handler
 from slumberd.operations.pauses import PauseStore
 from slumberd.rules.settings import Settings
 from slumberd.search.embeddings import WordEmbedder
-from slumberd.storage.closed_stores import StoreCopies
+from slumberd.storage.closed_stores import ClosedStores, StoreCopies
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.facts.store import EngineFactStore
-from slumberd.storage.inspections import EpisodeInspection, FactInspection, StoreInspections
 from slumberd.storage.postgres import installation, replica
 from slumberd.storage.postgres.closed_shard import ClosedShard
 from slumberd.storage.postgres.connection import where
@@ -159,8 +158,8 @@ def facts_of(settings: Settings, clock: Clock, *, key: bytes | None) -> EngineFa
     )
 
 
-def inspections_of(settings: Settings) -> StoreInspections:
-    """Return what looks at the stores of a configuration while they are closed.
+def closed_stores_of(settings: Settings) -> ClosedStores:
+    """Return what opens the stores of a configuration for one read each.
 
     A database that cannot be used is no error yet: it is what the inspections report.
     """
@@ -169,12 +168,8 @@ def inspections_of(settings: Settings) -> StoreInspections:
         found = shard_of(settings)
     except StoreError:
         found = Shard(settings.shard, database_of(settings))
-    naive, person = memory.naive_timestamps, memory.person
-    episodes = ClosedShard(found, "episodes", naive, person)
-    return StoreInspections(
-        EpisodeInspection(episodes, naive, memory.scope_mismatch, person),
-        FactInspection(ClosedShard(found, "facts")),
-    )
+    episodes = ClosedShard(found, "episodes", memory.naive_timestamps, memory.person)
+    return ClosedStores(episodes, ClosedShard(found, "facts"))
 
 
 def copies_of(settings: Settings) -> StoreCopies:

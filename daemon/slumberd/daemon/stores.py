@@ -22,15 +22,18 @@ from slumberd.model.store_status import DatabaseStatus
 from slumberd.rules.file_access import is_installed, read_key
 from slumberd.rules.settings import Settings
 from slumberd.search.embeddings import WordEmbedder
-from slumberd.storage.inspections import EpisodeInspection, FactInspection, StoreInspections
+from slumberd.storage.closed_stores import ClosedStores
 from slumberd.storage.replica_reads import allow_replica_reads
 from slumberd.storage.sqlite.closed_file import ClosedEpisodeFile, closed_fact_file
 
-if TYPE_CHECKING:  # a command that reads one store does not import the other
+if (
+    TYPE_CHECKING
+):  # a command that reads one store does not import the other, nor what looks at both
     from slumberd.search.saved_indexes import SavedIndexes
     from slumberd.search.searcher import Searcher
     from slumberd.storage.episodes.store import EngineMemoryStore
     from slumberd.storage.facts.store import EngineFactStore
+    from slumberd.storage.inspections import StoreInspections
     from slumberd.storage.sqlite.helpers import Helper
 
 MOST_XIDS = 1_000_000
@@ -148,8 +151,8 @@ def facts_of(
     )
 
 
-def inspections_of(settings: Settings) -> StoreInspections:
-    """Return what looks at the stores of a configuration while they are closed.
+def _closed_stores_of(settings: Settings) -> ClosedStores:
+    """Return what opens the stores of a configuration for one read each.
 
     Raises:
         UnsupportedByStoreError: They are a host's own.
@@ -159,19 +162,37 @@ def inspections_of(settings: Settings) -> StoreInspections:
         require_postgres()
         from slumberd.daemon import postgres_stores
 
-        return postgres_stores.inspections_of(settings)
-    return inspections_at(settings, settings.memory_path, settings.facts_path)
+        return postgres_stores.closed_stores_of(settings)
+    return _closed_files(settings, settings.memory_path, settings.facts_path)
+
+
+def _closed_files(settings: Settings, memory: Path, facts: Path) -> ClosedStores:
+    episodes = ClosedEpisodeFile(memory, settings.memory.naive_timestamps, settings.memory.person)
+    return ClosedStores(episodes, closed_fact_file(facts))
+
+
+def inspections_of(settings: Settings) -> StoreInspections:
+    """Return what looks at the stores of a configuration while they are closed.
+
+    Raises:
+        UnsupportedByStoreError: They are a host's own.
+    """
+    return _inspections(settings, _closed_stores_of(settings))
 
 
 def inspections_at(settings: Settings, memory: Path, facts: Path) -> StoreInspections:
     """Return what looks at stores in two files, such as the copies of a backup."""
-    of_memory = settings.memory
-    naive, person = of_memory.naive_timestamps, of_memory.person
-    episodes = ClosedEpisodeFile(memory, naive, person)
-    return StoreInspections(
-        EpisodeInspection(episodes, naive, of_memory.scope_mismatch, person),
-        FactInspection(closed_fact_file(facts)),
+    return _inspections(settings, _closed_files(settings, memory, facts))
+
+
+def _inspections(settings: Settings, stores: ClosedStores) -> StoreInspections:
+    from slumberd.storage.inspections import EpisodeInspection, FactInspection, StoreInspections
+
+    memory = settings.memory
+    episodes = EpisodeInspection(
+        stores.episodes, memory.naive_timestamps, memory.scope_mismatch, memory.person
     )
+    return StoreInspections(episodes, FactInspection(stores.facts))
 
 
 def searcher_of(
@@ -352,7 +373,7 @@ async def open_facts(settings: Settings) -> AsyncIterator[EngineFactStore]:
 async def _open_existing_facts(
     settings: Settings, *, key: bytes | None = None, helpers: Sequence[Helper] = ()
 ) -> AsyncIterator[EngineFactStore]:
-    path, found = settings.facts_path, inspections_of(settings).facts
+    path, found = settings.facts_path, _closed_stores_of(settings).facts
     if not found.exists():
         remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` fires the rules"
         raise NoInputError(found.where, remedy)
@@ -366,8 +387,8 @@ async def _open_existing_facts(
 @asynccontextmanager
 async def open_facts_if_present(settings: Settings) -> AsyncIterator[EngineFactStore | None]:
     """Open the facts for reading; yield None when slumberd has not made the database yet."""
-    found = inspections_of(settings).facts
-    if not (found.exists() and found.has_ledger()):
+    found = _closed_stores_of(settings).facts
+    if not (found.exists() and found.is_begun()):
         yield None
         return
     async with facts_of(settings, SystemClock(), settings.facts_path, traceless=True) as facts:
@@ -383,11 +404,11 @@ async def open_memory(settings: Settings) -> AsyncIterator[EngineMemoryStore]:
         NoInputError: The database does not exist yet.
         SchemaError: The database has no episode log yet.
     """
-    found = inspections_of(settings).episodes
+    found = _closed_stores_of(settings).episodes
     if not found.exists():
         remedy = "there are no episodes yet; `slumberd import` puts some"
         raise NoInputError(found.where, remedy)
-    if not found.has_log():
+    if not found.is_begun():
         problem = "has no episode log yet; `slumberd run` or `slumberd fire --all` installs it"
         raise SchemaError(found.where, problem)
     memory = memory_of(settings, SystemClock(), traceless=True)
@@ -401,7 +422,7 @@ async def open_memory(settings: Settings) -> AsyncIterator[EngineMemoryStore]:
 @asynccontextmanager
 async def open_memory_if_present(settings: Settings) -> AsyncIterator[EngineMemoryStore | None]:
     """Open the episodes for reading; yield None when no episode was ever put."""
-    if not inspections_of(settings).episodes.exists():
+    if not _closed_stores_of(settings).episodes.exists():
         yield None
         return
     async with open_memory(settings) as memory:

@@ -6,7 +6,7 @@ import math
 from datetime import datetime
 from typing import Annotated, Any, Literal, Protocol, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slumberd.model.errors import ConsolidationRuleError
 
@@ -14,7 +14,7 @@ from slumberd.model.errors import ConsolidationRuleError
 class _Provenance(BaseModel):
     """Where a delta comes from."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     source_episode_ids: list[str]
     promotion_ts: datetime
@@ -61,7 +61,6 @@ AnyDelta = AddDelta | UpdateDelta | DeleteDelta | NoopDelta
 _KINDS: dict[object, type[AnyDelta]] = {
     get_args(model.model_fields["kind"].annotation)[0]: model for model in get_args(AnyDelta)
 }
-_ADAPTERS = {kind: TypeAdapter(model) for kind, model in _KINDS.items()}
 
 
 class Delta(Protocol):
@@ -113,7 +112,7 @@ def _as_own_class(delta: Delta) -> AnyDelta:
     if isinstance(delta, _KINDS[kind]):
         return delta
     try:
-        return _ADAPTERS[kind].validate_python(delta, from_attributes=True)
+        return _KINDS[kind].model_validate(delta, from_attributes=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"]))

@@ -38,7 +38,7 @@ class Episode(BaseModel):
             ``speaker``, ``role``, ``withdrawn``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     id: str
     content: str

@@ -59,7 +59,7 @@ class Fact(BaseModel):
         metadata: Free form.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     id: str
     user: str
@@ -117,7 +117,7 @@ class FactPattern(BaseModel):
             does not change appears on exactly one page, even if others are added or removed.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     subject: Text | None = None
     predicate: Text | None = None

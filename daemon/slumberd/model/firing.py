@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from slumberd.model.episode import EpisodeVersion
-from slumberd.model.extraction import SummaryQuestion
 from slumberd.model.stages import KnownMarks
+
+if TYPE_CHECKING:  # a command that reads facts imports no rules
+    from slumberd.model.extraction import SummaryQuestion
 
 MIN_ALARMING_LOSS = 100
 """A batch that leaves at most this many fewer facts never exceeds `max_delete_fraction`."""

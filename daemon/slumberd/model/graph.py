@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from slumberd.model.errors import PromotionError
 from slumberd.model.fact import Fact
 from slumberd.model.scope import FACTS, fact_id_of
+from slumberd.model.texts import is_storable
 
 
 class NodeRef(BaseModel):
@@ -29,7 +30,7 @@ class NodeRef(BaseModel):
         kind: Its label.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     id: str
     kind: str
@@ -43,7 +44,7 @@ class GraphPath(BaseModel):
         edges: The properties of the edges between them, in order.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     nodes: list[NodeRef]
     edges: list[dict[str, Any]] = Field(default_factory=list)
@@ -57,7 +58,7 @@ class ResultSet(BaseModel):
         columns: The names of the columns, in order.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     rows: list[dict[str, Any]] = Field(default_factory=list)
     columns: list[str] = Field(default_factory=list)
@@ -185,11 +186,6 @@ def _text(value: object, name: str, place: _Place) -> str:
     if not is_storable(text):
         raise place.refuse(f"{name!r} holds NUL or no valid Unicode")
     return text
-
-
-def is_storable(text: str) -> bool:
-    """Return whether a store can keep a text unchanged: no NUL and no lone surrogate."""
-    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _confidence(value: object, place: _Place) -> float:

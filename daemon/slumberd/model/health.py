@@ -1,4 +1,4 @@
-"""The health of stores, rules and the daemon, findings of the doctor, and plans of migrations.
+"""The health of rules and of the daemon, and findings of the doctor.
 
 Reads no clock.
 """
@@ -9,53 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import reduce
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Literal
 
 from slumberd.model.firing import Counts
 from slumberd.model.store_status import DatabaseStatus
-
-
-class StoreHealth(BaseModel):
-    """The state of one store.
-
-    Attributes:
-        ok: Whether it can be used.
-        version: The schema version of the specified tables.
-        fragment_count: The number of episodes, or of facts.
-        node_count: The number of nodes; for graph stores only.
-        embedding_hash: The hash of the embeddings; for vector stores only.
-        fs_type: The file system's type, as ``ext4``; ``unknown`` if it cannot be determined.
-        lock_state: Whether a process holds the write lock now.
-        warnings: One sentence for each problem.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    ok: bool
-    version: int
-    fragment_count: int | None = None
-    node_count: int | None = None
-    embedding_hash: str | None = None
-    fs_type: str
-    lock_state: Literal["free", "held"]
-    warnings: list[str] = Field(default_factory=list)
-
-
-class MigrationPlan(BaseModel):
-    """Changes to a specified table; only nullable columns can be added.
-
-    Attributes:
-        target_version: The version that ``_migrations`` records once all operations are done.
-        operations: ``{"op": "add_column", "table": ..., "column": ..., "type": "TEXT",
-            "nullable": True}``.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    target_version: int
-    operations: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ LONGEST = 1_000
 class _Form(BaseModel):
     """A form with one field, which a caller may give by position."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def __init__(self, *given: Any, **named: Any) -> None:
         if given:

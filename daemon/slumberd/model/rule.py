@@ -167,7 +167,7 @@ class Similarity(BaseModel):
         min: Two facts are linked from this cosine of their texts on.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     min: float = Field(default=0.85, ge=0.0, le=1.0, allow_inf_nan=False)
 
@@ -211,7 +211,7 @@ class ConsolidationRule(BaseModel):
         description: Its purpose, in words; nothing depends on it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     id: str = Field(min_length=1)
     cadence: dict[str, Any]

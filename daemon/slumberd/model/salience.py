@@ -58,7 +58,7 @@ class SalienceContext(BaseModel):
         decay_tau_seconds: The time after which recency is worth 1/e; finite, above 0.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     query_embedding: list[Annotated[float, Field(allow_inf_nan=False)]] | None = None
     last_access_ts: Annotated[datetime, AfterValidator(_aware)]
@@ -134,7 +134,7 @@ class Gate(BaseModel):
         about: The text that relevance is measured against; empty when relevance weighs 0.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     min: float = Field(gt=0, le=1)
     tau: Duration = TAU_SECONDS

@@ -1,11 +1,13 @@
-"""The state of stores as reports show it, read without opening them for writing. Reads no clock."""
+"""The state of stores as reports show it, and plans of their migrations. Reads no clock."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from slumberd.model.firing import Counts
 from slumberd.model.provenance import Lag
@@ -13,6 +15,47 @@ from slumberd.model.record import Rewrite
 
 LATEST = 100
 """The number of episodes for which the newest batches of a rule are counted."""
+
+
+class StoreHealth(BaseModel):
+    """The state of one store.
+
+    Attributes:
+        ok: Whether it can be used.
+        version: The schema version of the specified tables.
+        fragment_count: The number of episodes, or of facts.
+        node_count: The number of nodes; for graph stores only.
+        embedding_hash: The hash of the embeddings; for vector stores only.
+        fs_type: The file system's type, as ``ext4``; ``unknown`` if it cannot be determined.
+        lock_state: Whether a process holds the write lock now.
+        warnings: One sentence for each problem.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    ok: bool
+    version: int
+    fragment_count: int | None = None
+    node_count: int | None = None
+    embedding_hash: str | None = None
+    fs_type: str
+    lock_state: Literal["free", "held"]
+    warnings: list[str] = Field(default_factory=list)
+
+
+class MigrationPlan(BaseModel):
+    """Changes to a specified table; only nullable columns can be added.
+
+    Attributes:
+        target_version: The version that ``_migrations`` records once all operations are done.
+        operations: ``{"op": "add_column", "table": ..., "column": ..., "type": "TEXT",
+            "nullable": True}``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    target_version: int
+    operations: list[dict[str, Any]]
 
 
 class Readings(NamedTuple):

@@ -15,6 +15,17 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import date
 
+LANGUAGES = (
+    "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "esperanto",
+    "estonian", "finnish", "french", "german", "greek", "hindi", "hungarian", "indonesian",
+    "irish", "italian", "lithuanian", "nepali", "norwegian", "portuguese", "romanian", "russian",
+    "serbian", "spanish", "swedish", "tamil", "turkish", "yiddish",
+)  # fmt: skip
+"""The languages whose words can be stemmed."""
+
+AUTO = "auto"
+"""In place of a language: the stop words of the texts decide."""
+
 LONGEST = 65_536
 """A normal form is at most so long, or as long as its text."""
 
@@ -113,3 +124,8 @@ def limit_notes(notes: Sequence[str]) -> list[str]:
     """Return the first notes, and how many others there are."""
     others = len(notes) - MOST_NOTES
     return [*notes[:MOST_NOTES], *([f"and {others} more"] if others > 0 else [])]
+
+
+def is_storable(text: str) -> bool:
+    """Return whether a store can keep a text unchanged: no NUL and no lone surrogate."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)

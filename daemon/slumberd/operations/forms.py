@@ -14,6 +14,7 @@ from slumberd.model.errors import UsageError
 from slumberd.model.graph import is_storable
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
+from slumberd.model.texts import is_storable
 from slumberd.operations.caller import Caller, Right
 from slumberd.rules.validation import Form, too_long
 

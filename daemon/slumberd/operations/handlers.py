@@ -278,7 +278,7 @@ class ForwardedCaller(BaseModel):
         rights: What it may do; None for all that the sender may do.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str | None = None
     user: str | None = None

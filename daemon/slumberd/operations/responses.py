@@ -14,10 +14,10 @@ from slumberd.logs.lines import timestamp
 from slumberd.model.episode import instant
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Record, Report
-from slumberd.model.rule import ConsolidationRule
 from slumberd.operations.forms import Result
 
 if TYPE_CHECKING:
+    from slumberd.model.rule import ConsolidationRule
     from slumberd.operations.handlers import Answer
     from slumberd.storage.ledger.erasure import Erasure, Unfinished
     from slumberd.storage.ledger.undo import UndoneFirings

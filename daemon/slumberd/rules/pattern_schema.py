@@ -231,7 +231,7 @@ class PatternFile(Form):
     words: dict[WordListName, Annotated[list[Word], Field(min_length=1)]] = Field(
         default_factory=dict
     )
-    aliases: AliasesForm = AliasesForm()
+    aliases: AliasesForm = AliasesForm.model_construct()
     unless: Texts = Field(default_factory=list)
     unless_in: UnlessIn = "sentence"
     single_valued: Predicates = Field(default_factory=list)

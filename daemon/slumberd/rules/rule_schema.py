@@ -213,7 +213,7 @@ class SalienceForm(Form):
 
     min: float = Field(gt=0, le=1, allow_inf_nan=False)
     tau: Duration = TAU_SECONDS
-    weights: WeightsForm = WeightsForm()
+    weights: WeightsForm = WeightsForm.model_construct()
     about: str = ""
 
     @model_validator(mode="after")
@@ -281,7 +281,7 @@ class RuleForm(Form):
     ]
     enabled: bool = True
     start: Literal["beginning", "now"] = "beginning"
-    limits: LimitsForm = LimitsForm()
+    limits: LimitsForm = LimitsForm.model_construct()
     on_missed: OnMissed = "run_once"
     catchup_window: Duration = 86_400.0
     timeout: Duration | None = None

@@ -159,7 +159,7 @@ class LanguageModelSettings(Form):
     timeout_seconds: float = Field(default=60.0, ge=0.1, le=3600, allow_inf_nan=False)
     price_in: Price = 0.0
     price_out: Price = 0.0
-    budget: BudgetSettings = BudgetSettings()
+    budget: BudgetSettings = BudgetSettings.model_construct()
 
 
 def _check_speaker(name: str) -> str:

@@ -27,10 +27,9 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from slumberd.model.errors import Mistake
+from slumberd.model.texts import AUTO, LANGUAGES
 from slumberd.rules.file_access import Place
 from slumberd.rules.yaml_reader import Document, Trail
-from slumberd.search.languages import AUTO
-from slumberd.search.terms import LANGUAGES
 
 NAME = r"^[a-z0-9._:-]{1,64}$"
 """The pattern of rule and channel names. They contain no '@' or '/', which end a name in ids."""

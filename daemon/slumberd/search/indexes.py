@@ -101,7 +101,7 @@ class FactIndex:
 
     Args:
         scope: The user and the agent.
-        language: The language of the facts; `languages.AUTO` recognises it; None stems no word.
+        language: The language of the facts; `texts.AUTO` recognises it; None stems no word.
         vectors: Whether meanings count.
 
     Attributes:
@@ -507,7 +507,7 @@ class EpisodeIndex:
     """The readable episodes of one scope, with their index; those without any text are left out.
 
     Args:
-        language: The language of the episodes; `languages.AUTO` recognises it; None stems no word.
+        language: The language of the episodes; `texts.AUTO` recognises it; None stems no word.
         vectors: Whether meanings count.
 
     Attributes:

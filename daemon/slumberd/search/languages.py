@@ -162,9 +162,6 @@ def parts_of(word: str) -> Iterator[str]:
             yield run
 
 
-AUTO = "auto"
-"""In place of a language: the stop words of the texts decide."""
-
 UNKNOWN = "unknown"
 """The language of texts that have few stop words of each language that is known."""
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import orjson
 
 from slumberd.model.episode import instant
+from slumberd.model.texts import AUTO
 from slumberd.search import priors
 from slumberd.search.columns import Interned, Parts, SavedParts, read_array, read_json
 from slumberd.search.languages import (
-    AUTO,
     STOP_WORDS,
     UNKNOWN,
     ScopeLanguages,
@@ -163,7 +163,7 @@ class ScopeIndex:
     index in one thread at a time.
 
     Args:
-        language: The language of the texts, one of `terms.LANGUAGES`; `languages.AUTO` recognises
+        language: The language of the texts, one of `texts.LANGUAGES`; `texts.AUTO` recognises
             it; None stems no word.
         vectors: Whether meanings count, too; needs the extra ``vectors``.
         source: Who keeps the texts; None keeps them here.

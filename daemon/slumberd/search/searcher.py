@@ -27,6 +27,8 @@ from slumberd.model.fact import Fact, FactPattern, QuotedEpisode, SupersededByEp
 from slumberd.model.feed import Deletion, FeedPlace, NumberedFact, NumberedVersion
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
+from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
+from slumberd.model.texts import AUTO
 from slumberd.search.context import (
     OF_SUPERSEDED,
     Context,
@@ -53,7 +55,6 @@ from slumberd.search.indexes import (
     IndexedFact,
     KeptEpisode,
 )
-from slumberd.search.languages import AUTO
 from slumberd.search.saved_indexes import IndexWriter, SavedIndexes
 from slumberd.search.scope_index import FoundText
 from slumberd.search.terms import forget_words
@@ -92,7 +93,7 @@ class Searcher:
 
     Args:
         facts: The facts; None searches episodes only, and knows no marks.
-        language: The language of the texts, one of `terms.LANGUAGES`; `languages.AUTO` recognises
+        language: The language of the texts, one of `texts.LANGUAGES`; `texts.AUTO` recognises
             it in each scope; None stems no word.
         vectors: Whether meanings count, too; needs the extra ``vectors``.
         tokens: Counts the tokens of a context.

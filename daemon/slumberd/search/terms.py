@@ -10,7 +10,8 @@ from threading import Lock
 from typing import Any, Protocol
 
 from slumberd.model.errors import UsageError
-from slumberd.search.languages import AUTO, parts_of, stop_words_of, words_of
+from slumberd.model.texts import AUTO, LANGUAGES
+from slumberd.search.languages import parts_of, stop_words_of, words_of
 
 _IRREGULAR_FORMS = """
     become became
@@ -89,14 +90,6 @@ _IRREGULAR_FORMS = """
 _MONTHS = "january february march april may june july august september october november december"
 _WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday"
 _NAMES = f"{_MONTHS} {_WEEKDAYS}".split()
-
-LANGUAGES = (
-    "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "esperanto",
-    "estonian", "finnish", "french", "german", "greek", "hindi", "hungarian", "indonesian",
-    "irish", "italian", "lithuanian", "nepali", "norwegian", "portuguese", "romanian", "russian",
-    "serbian", "spanish", "swedish", "tamil", "turkish", "yiddish",
-)  # fmt: skip
-"""The languages whose words can be stemmed."""
 
 _MOST_CACHED = 262_144
 """So many words of a language are stemmed once and remembered."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from slumberd.model.errors import MigrationNotSupportedError
-from slumberd.model.health import MigrationPlan
+from slumberd.model.store_status import MigrationPlan
 
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_]*( ?\(\d+(, ?\d+)?\))?")
 _FIELDS = frozenset(("op", "table", "column", "type", "nullable"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from slumberd.model.errors import StoreError
 from slumberd.model.store_status import StoreLocation, StoreSizes
@@ -124,6 +124,13 @@ class ClosedStore(Protocol):
     def open_snapshots(self, session: Session) -> Sequence[str]:
         """Return the transactions that may keep erased bytes, in words, the oldest first."""
         ...
+
+
+class ClosedStores(NamedTuple):
+    """The two stores of a state directory."""
+
+    episodes: ClosedStore
+    facts: ClosedStore
 
 
 class StoreCopies(Protocol):

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from threading import Event
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from slumberd.model.health import MigrationPlan, StoreHealth
+from slumberd.model.store_status import MigrationPlan, StoreHealth
 from slumberd.rules.filters.sandbox import Filter, FilterResult
 
 T = TypeVar("T")

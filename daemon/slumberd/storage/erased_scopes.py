@@ -7,13 +7,16 @@ calendar, since every version of such an episode is erased.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from slumberd.model.episode import LATEST
 from slumberd.model.record import ErasedList
 from slumberd.model.scope import ErasedScopes, ScopeFilter, digest_of, episode_digest_of
 from slumberd.storage.engine import Session
+
+Moments = Mapping[bytes, int]
+"""By the keyed hash of a scope, the last instant that was erased, microseconds."""
 
 
 def read_erased_list(session: Session) -> ErasedList:
@@ -94,6 +97,13 @@ def record_erased_hash(session: Session, key: bytes, digest: bytes, moment: int)
     """Record an erased scope by its hash in another database that has the same key."""
     if _begin(session, key) == key:
         session.do("erased_scopes.add_moment", (digest, moment))
+
+
+def learn_moments(session: Session, key: bytes, moments: Iterable[Moments]) -> None:
+    """Record the erased scopes of other databases with the same key; in a transaction."""
+    for some in moments:
+        for digest, moment in some.items():
+            record_erased_hash(session, key, digest, moment)
 
 
 def _begin(session: Session, key: bytes) -> bytes:

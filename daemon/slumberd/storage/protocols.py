@@ -7,8 +7,8 @@ from typing import Protocol, Self, runtime_checkable
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.rule import ConsolidationRule, PublishedRules, RulesToPublish
+from slumberd.model.store_status import MigrationPlan, StoreHealth
 
 
 @runtime_checkable

@@ -28,8 +28,8 @@ from slumberd.model.errors import (
 )
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position
-from slumberd.model.health import MigrationPlan
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.store_status import MigrationPlan
 from slumberd.storage.episodes.store import EngineMemoryStore
 from slumberd.storage.episodes.writes import PutCounts
 from slumberd.storage.protocols import MemoryStore

@@ -20,8 +20,8 @@ from slumberd.model.errors import (
 )
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.model.health import MigrationPlan
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
+from slumberd.model.store_status import MigrationPlan
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.protocols import FactStore
 from tests.support.builders import START, at, rule, version

@@ -20,8 +20,8 @@ from slumberd.model.errors import (
     UserMovingError,
 )
 from slumberd.model.fact import FactPattern
-from slumberd.model.health import MigrationPlan
 from slumberd.model.moves import Move
+from slumberd.model.store_status import MigrationPlan
 from slumberd.storage.postgres import moves
 from slumberd.storage.postgres.fact_store import PostgresFactStore
 from slumberd.storage.postgres.moved_rows import UserRows, read_rows

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.model.errors import MigrationNotSupported, SchemaError
-from slumberd.model.health import MigrationPlan
+from slumberd.model.store_status import MigrationPlan
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
 from tests.support.fakes import FakeClock

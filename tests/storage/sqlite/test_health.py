@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.model.errors import SchemaError
-from slumberd.model.health import StoreHealth
+from slumberd.model.store_status import StoreHealth
 from slumberd.storage.sqlite import health as sqlite_health
 from slumberd.storage.sqlite.database import Database
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore

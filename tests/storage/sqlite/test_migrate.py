@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slumberd.model.errors import MigrationNotSupportedError
-from slumberd.model.health import MigrationPlan
+from slumberd.model.store_status import MigrationPlan
 from slumberd.storage.sqlite import file_schema
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore

@@ -22,9 +22,9 @@ from slumberd.model.errors import PromotionError, ProvenanceError, UnportableCyp
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.graph import MOST_ROWS, GraphTriple, Owner, fact_id_for, triples_in
-from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.provenance import ProvenanceBundle, encode_bundle
 from slumberd.model.scope import ScopeFilter
+from slumberd.model.store_status import MigrationPlan, StoreHealth
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeClock
 from tests.support.graph_stores import BARE, QUERY, FakeGraphStore, graph_in_memory, row

@@ -205,7 +205,7 @@ _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, ma
 
 
 class _Triple(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
 
     turn: str
     subject: _Text
@@ -217,7 +217,7 @@ class _Triple(BaseModel):
 
 
 class _Ended(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
 
     turn: str
     fact: str
@@ -225,7 +225,7 @@ class _Ended(BaseModel):
 
 
 class _Answer(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
 
     triples: Annotated[list[_Triple], Field(max_length=MAX_TRIPLES)]
     ended: Annotated[list[_Ended], Field(max_length=MAX_TRIPLES)] = []

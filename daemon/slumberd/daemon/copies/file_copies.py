@@ -119,7 +119,7 @@ class SavedFile(BaseModel):
         group: The name of its group; empty when the group has none.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     # A plain name: a restored file must not leave its directory.
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]+\.(db|json|key)$")]
@@ -136,7 +136,7 @@ class SavedFile(BaseModel):
 class LedgerHead(BaseModel):
     """How long a ledger is, and the head of its chain."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     rows: int
     head: str
@@ -153,7 +153,7 @@ class Manifest(BaseModel):
         ledger: The head of the ledger; None when there is no ledger yet.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     format: Literal[1] = 1
     slumberd: str

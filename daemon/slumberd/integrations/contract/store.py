@@ -30,8 +30,8 @@ from slumberd.integrations.contract.records import (
 )
 from slumberd.model.feed import NumberedVersion
 from slumberd.model.scope import Scope, ScopeFilter
+from slumberd.model.texts import AUTO
 from slumberd.search.followed_scopes import FollowedScopes, MemoryBound, RowIds, UserThreads
-from slumberd.search.languages import AUTO
 from slumberd.search.scope_index import FoundText, IndexedTurn, ScopeIndex
 from slumberd.storage.episodes.owned import write_revision
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore

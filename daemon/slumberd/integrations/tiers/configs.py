@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from slumberd.integrations.tiers.entries import MemoryQuery
-from slumberd.search.terms import LANGUAGES
+from slumberd.model.texts import LANGUAGES
 
 Backend = Literal["in_memory", "cache", "database", "vector"]
 """Where entries are kept: in the process, in Redis, in SQLite, or in SQLite with vectors."""

@@ -98,7 +98,7 @@ class EntryIndex:
     """Knows how relevant some entries are to a text; an entry is known by any name.
 
     Args:
-        language: The language of the texts, one of `slumberd.search.terms.LANGUAGES`; None
+        language: The language of the texts, one of `slumberd.model.texts.LANGUAGES`; None
             stems no word.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -23,7 +23,6 @@ from slumberd.consolidation.precedence import MANUAL_RULE_ID, author_of, effecti
 from slumberd.model.episode import EpisodeVersion, instant, is_part_of
 from slumberd.model.errors import NoInputError
 from slumberd.model.fact import Fact
-from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import FACTS, channel_of, fact_id_of, named_ids, owner_of
 from slumberd.storage.engine import Session
 from slumberd.storage.erased_scopes import load_erased_scopes
@@ -39,6 +38,9 @@ from slumberd.storage.ledger.rows import (
     sources_of,
 )
 from slumberd.storage.ledger.state_loader import slot_name
+
+if TYPE_CHECKING:  # a command that reads facts imports no rules
+    from slumberd.model.rule import ConsolidationRule
 
 _LOG_NUMBER = (1 << GENERATION_BITS) - 1
 MOST_CHANGES = 1_000

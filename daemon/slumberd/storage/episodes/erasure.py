@@ -24,14 +24,10 @@ from slumberd.storage.episodes.rows import instant_or_zero, scope_in
 from slumberd.storage.episodes.windows import episode_at, newest
 from slumberd.storage.erased_scopes import (
     record_erased_episodes,
-    record_erased_hash,
     record_erased_scope,
 )
 
 _EVER = -(2**63)
-
-Moments = Mapping[bytes, int]
-"""By the keyed hash of a scope, the last instant that was erased, microseconds."""
 
 
 def facts_of_erased(session: Session, pasts: Sequence[ErasedScopes]) -> Counter[str]:
@@ -67,13 +63,6 @@ def _erased_by_id(session: Session, pasts: Sequence[ErasedScopes]) -> Counter[st
         if scope and any(past.has_episode(scope.user, str(eid)) for past in pasts):
             found[scope.user] += 1
     return found
-
-
-def learn_moments(session: Session, key: bytes, moments: Iterable[Moments]) -> None:
-    """Store the erased scopes of other databases with the same key; in a transaction."""
-    for some in moments:
-        for digest, moment in some.items():
-            record_erased_hash(session, key, digest, moment)
 
 
 class Found(NamedTuple):

@@ -36,6 +36,7 @@ from slumberd.model.record import ErasedList
 from slumberd.model.rule import ConsolidationRule, own_rule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Scope, ScopeFilter, ScopeMismatch
+from slumberd.model.store_status import MigrationPlan, StoreHealth
 from slumberd.rules.filters import sandbox
 from slumberd.storage.engine import EpisodeEngine, Scrubbed, Scrubbing, Session
 from slumberd.storage.episodes import access_tracking
@@ -45,14 +46,12 @@ from slumberd.storage.episodes.answers import AnswerStore
 from slumberd.storage.episodes.erasure import (
     EpisodeErasure,
     Found,
-    Moments,
     NamedErasure,
     erase_episodes,
     erase_named,
     find_named,
     find_scope,
     ids_outside,
-    learn_moments,
     purge_episodes,
     search_episodes,
     users_of,
@@ -87,7 +86,7 @@ from slumberd.storage.episodes.writes import (
     refused_at,
     write_each_row,
 )
-from slumberd.storage.erased_scopes import read_erased_list
+from slumberd.storage.erased_scopes import Moments, learn_moments, read_erased_list
 from slumberd.storage.protocols import Watch
 
 

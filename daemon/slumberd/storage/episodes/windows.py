@@ -25,7 +25,6 @@ from slumberd.consolidation.incoming import (
     evaluate,
     set_aside_future,
 )
-from slumberd.consolidation.marks import evaluate_marks
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.logs.late_log import LateLogger
 from slumberd.model.episode import (
@@ -555,6 +554,8 @@ class WindowReader:
         self, rule: ConsolidationRule, window: Window, known: KnownMarks, at: datetime
     ) -> DeltaBatch:
         """Return the batch of what a rule's stages change about marks."""
+        from slumberd.consolidation.marks import evaluate_marks  # no command that reads needs it
+
         read = await self._log.window(rule, window)
         recorded: Mapping[str, RecordedSummary] = {}
         if isinstance(rule.summariser, ModelSummariser):

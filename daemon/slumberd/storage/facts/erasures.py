@@ -11,8 +11,12 @@ from slumberd.model.episode import LATEST
 from slumberd.model.record import ErasedList, RecordedErasures, Rewrite
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.engine import Scrubbed, Scrubbing, Session
-from slumberd.storage.episodes.erasure import Moments, learn_moments
-from slumberd.storage.erased_scopes import erased_scope_lookup, read_erased_list
+from slumberd.storage.erased_scopes import (
+    Moments,
+    erased_scope_lookup,
+    learn_moments,
+    read_erased_list,
+)
 from slumberd.storage.facts.apply import FactTransactions
 from slumberd.storage.ledger import erasure
 from slumberd.storage.ledger.erased_rows import end_rewrites, note_rewritten, read_rewrites

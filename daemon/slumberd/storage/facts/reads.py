@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import reduce
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -17,7 +17,6 @@ from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.firing import Counts, Record
 from slumberd.model.predicates import Several
 from slumberd.model.record import FiringPlace, GroupedChanges, RecordedFiring, Retraction, Shrinkage
-from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import MOST_AGENTS, LastBatch, Readings, Share, UserFacts
 from slumberd.storage.audit.explain import decisions_of
 from slumberd.storage.audit.export import export_rows
@@ -38,6 +37,9 @@ from slumberd.storage.ledger.firings import (
 from slumberd.storage.ledger.history import channels_at, seq_at
 from slumberd.storage.ledger.rows import record_from
 from slumberd.storage.ledger.undo import Wanted, has_firings
+
+if TYPE_CHECKING:  # a command that reads facts imports no rules
+    from slumberd.model.rule import ConsolidationRule
 
 _USER = itemgetter(0)
 

@@ -37,9 +37,10 @@ from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact, FactPattern, QuotedEpisode, SupersededByEpisode, assume_utc
 from slumberd.model.feed import LedgerChanges, LedgerPlace
 from slumberd.model.firing import START, Firing, Outcome, Trigger, Window
-from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.record import Break, Checkpoint
 from slumberd.model.scope import ScopeFilter
+from slumberd.model.scope import ScopeFilter, fact_id_of
+from slumberd.model.store_status import MigrationPlan, StoreHealth
 from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
 from slumberd.model.record import Break, Checkpoint, ErasedList
 from slumberd.model.scope import ScopeFilter, fact_id_of
@@ -47,7 +48,6 @@ from slumberd.search.vectors import TextComparer
 from slumberd.storage.audit.explain import why
 from slumberd.storage.audit.key_history import history_of
 from slumberd.storage.audit.results import Replay
-from slumberd.storage.audit.verify import verify
 from slumberd.storage.engine import FactEngine, Session
 from slumberd.storage.facts.apply import (
     BACKLOG_ROWS,
@@ -459,6 +459,8 @@ class EngineFactStore:
         Raises:
             LedgerKeyError: The store does not have the key of the ledger's first row.
         """
+        from slumberd.storage.audit.verify import verify  # the other commands never verify
+
         require_iterable("against", against)
         depth = self.transactions.lineage_depth
         stopped = Event()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 
 from slumberd.model.errors import MigrationNotSupportedError
-from slumberd.model.health import MigrationPlan
+from slumberd.model.store_status import MigrationPlan
 from slumberd.storage.added_columns import AddedColumn, added_columns, quoted
 from slumberd.storage.postgres.connection import Connection, end_transaction
 

@@ -19,7 +19,7 @@ from slumberd.model.errors import (
     StoreError,
     TailLostError,
 )
-from slumberd.model.health import MigrationPlan, StoreHealth
+from slumberd.model.store_status import MigrationPlan, StoreHealth
 from slumberd.storage.engine import Row, Scrubbed, Scrubbing, Session, Transact, Work
 from slumberd.storage.ledger.rows import require_key
 from slumberd.storage.postgres import health, installation

@@ -12,12 +12,12 @@ from typing import Any, Literal
 import orjson
 
 from slumberd.model.errors import SlumberdError
-from slumberd.model.health import StoreHealth
 from slumberd.model.store_status import (
     DatabaseStatus,
     HostStatus,
     OldestTransaction,
     ShardHolder,
+    StoreHealth,
 )
 from slumberd.storage.postgres import installation
 from slumberd.storage.postgres.connection import connect, translate_errors, where

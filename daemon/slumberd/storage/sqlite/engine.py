@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from slumberd.model.episode import PERSON, NaiveTimestamps
 from slumberd.model.errors import StaleWriterError, StoreReplacedError
-from slumberd.model.health import MigrationPlan, StoreHealth
+from slumberd.model.store_status import MigrationPlan, StoreHealth
 from slumberd.rules.filters import sandbox
 from slumberd.storage.engine import Row, Scrubbed, Scrubbing, Session, Transact, Work
 from slumberd.storage.sqlite import file_schema, health, ledger_schema

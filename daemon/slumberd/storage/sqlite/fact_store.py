@@ -16,7 +16,6 @@ from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.file_paths import path_of
 from slumberd.storage.sqlite.engine import CheckpointPolicy, SQLiteFactEngine
 from slumberd.storage.sqlite.helpers import Helper
-from slumberd.storage.sqlite.replay import rebuild
 from slumberd.storage.sqlite.session import Pragmas, Synchronous
 
 
@@ -82,6 +81,8 @@ class SQLiteFactStore(EngineFactStore):
             OutputExistsError: The new file exists already.
             LedgerKeyError: The store does not have the key of the ledger's first row.
         """
+        from slumberd.storage.sqlite.replay import rebuild  # the other commands never rebuild
+
         depth = self.transactions.lineage_depth
         stopped = Event()
         build = partial(rebuild, self.path, path, depth, self._key, cancelled=stopped.is_set)

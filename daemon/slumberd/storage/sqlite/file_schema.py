@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from slumberd.model.errors import MigrationNotSupportedError, SchemaError
-from slumberd.model.health import MigrationPlan
+from slumberd.model.store_status import MigrationPlan
 from slumberd.sql_statements import statements
 from slumberd.storage.added_columns import AddedColumn, added_columns, folded, quoted
 from slumberd.storage.sqlite.session import snapshot, transaction

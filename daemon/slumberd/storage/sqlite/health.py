@@ -22,7 +22,7 @@ from slumberd.model.errors import (
     StoreBusyError,
     StoreError,
 )
-from slumberd.model.health import StoreHealth
+from slumberd.model.store_status import StoreHealth
 from slumberd.sql_statements import statements
 from slumberd.storage.sqlite.connection import LOCKED, UNCHANGING, connect, traceless
 from slumberd.storage.sqlite.database import Database

@@ -14,11 +14,12 @@ from slumberd.model.errors import BudgetSpentError
 from slumberd.model.extraction import ModelUsage
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.store_status import Backlog, FactStoreStatus, LogRange
+from slumberd.model.texts import AUTO
 from slumberd.operations.reads.rule_states import RuleState, name_in_ledger, timestamp_or_none
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
 from slumberd.rules.settings_schema import BudgetSettings
-from slumberd.search.languages import AUTO, recognise, words_of
+from slumberd.search.languages import recognise, words_of
 from slumberd.search.saved_indexes import size_of_indexes
 from slumberd.storage.episodes.rows import instant_or_none
 from slumberd.storage.inspections import EpisodeInspection

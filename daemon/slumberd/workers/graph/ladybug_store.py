@@ -21,10 +21,10 @@ from slumberd.model.graph import (
     NodeRef,
     ResultSet,
     confidence_in,
-    is_storable,
     triple_id,
 )
-from slumberd.model.health import StoreHealth
+from slumberd.model.store_status import StoreHealth
+from slumberd.model.texts import is_storable
 from slumberd.storage.file_paths import path_of
 from slumberd.workers.graph.cypher_linter import Linter
 

@@ -21,10 +21,11 @@ from slumberd.consolidation.graph_promotion import Promoted
 from slumberd.model.errors import FiringTimeoutError, PromotionError, ProvenanceError, StoppedError
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Counts, Report, Trigger
-from slumberd.model.graph import Owner, ResultSet, facts_of, is_storable, triples_in
-from slumberd.model.health import StoreHealth
+from slumberd.model.graph import Owner, ResultSet, facts_of, triples_in
 from slumberd.model.provenance import ProvenanceBundle
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.store_status import StoreHealth
+from slumberd.model.texts import is_storable
 from slumberd.storage.protocols import FactStore
 from slumberd.workers.graph.cypher_linter import Linter
 from slumberd.workers.provenance.publisher import ProvenanceSink, SyncProvenanceSink
