@@ -11,7 +11,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rules.pattern_loader import load_extraction
-from slumberd.search.indexes import trust_of_fact
+from slumberd.search.fact_index import trust_of_fact
 from tests.support.builders import at, episode, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider

@@ -43,6 +43,7 @@ pytestmark = pytest.mark.integration
 CANARY = "zeppelinism"
 SCOPE = ScopeFilter.of("alice", None, None)
 KEY = b"k" * 32
+PLACE = FeedPlace(Position(), 0)
 MANY = [episode(f"m{n}", content=f"dog number {n} of the house") for n in range(LEAST_TEXTS)]
 
 
@@ -160,7 +161,7 @@ async def test_saved_index_names_no_episode_of_another_user(site: Site) -> None:
     await site.memory.put_many([episode(f"{CANARY}-1", content="cat", user="bob")])
     second = site.process()
     await second.find("dog")
-    await second.searcher._save(site.saved(), SCOPE)
+    await second.searcher._episodes.save(site.saved(), SCOPE)
 
     assert files_with(CANARY, site.state / DIRECTORY) == []
     third = site.process()
@@ -184,7 +185,7 @@ async def test_index_whose_episode_a_program_deleted_is_removed_without_a_search
 
     assert await process.searcher.remove_gone(deletions) == 1
     assert files_with(CANARY, site.state / DIRECTORY) == []
-    assert site.saved().load(ScopeFilter.of("bob", None, None)) is not None
+    assert site.saved().load("episodes", ScopeFilter.of("bob", None, None)) is not None
     assert await process.searcher.remove_gone(deletions) == 0
 
 
@@ -231,7 +232,7 @@ def test_erasures_of_many_users_at_once_remove_all(tmp_path: Path) -> None:
             assert writer is not None
             for session in range(5):
                 scope = ScopeFilter.of(user, f"s{session}", None)
-                assert writer.save(scope, FeedPlace(Position(), 0), {"part": b"x"})
+                assert writer.save("episodes", scope, PLACE.saved(), {"part": b"x"})
 
     with ThreadPoolExecutor(4) as executor:
         [*executor.map(remove_indexes_of, [tmp_path] * len(users), users)]
@@ -314,7 +315,7 @@ async def test_process_of_before_an_erasure_saves_nothing_of_it(site: Site) -> N
         await site.memory.forget(SCOPE, ["gone"], moment=None, key=KEY)
         assert remove_indexes_of(site.state, "alice") == 1
 
-        assert not writer.save(SCOPE, stale.searcher._episodes.place, stale_index)
+        assert not writer.save("episodes", SCOPE, PLACE.saved(), stale_index)
 
     await stale.searcher.save()  # it follows the store before it saves
     assert files_with(CANARY, site.state / DIRECTORY) == []
@@ -337,7 +338,7 @@ async def main(state):
         scope = ScopeFilter.of("alice", None, None)
         print("ready", flush=True)
         while True:
-            await searcher._save(saved, scope)
+            await searcher._episodes.save(saved, scope)
 
 asyncio.run(main(Path(sys.argv[1])))
 """

@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar, cast, overload
+from typing import Any, TypeVar, cast, overload
 
 from slumberd.clock import Clock, SystemClock
-from slumberd.garbage_collection import collection_paused
 from slumberd.model.arguments import (
     require_instant,
     require_iterable,
@@ -24,7 +23,7 @@ from slumberd.model.episode import (
 )
 from slumberd.model.errors import UsageError
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.feed import Deletion, FeedPlace, NumberedFact, NumberedVersion
+from slumberd.model.feed import Deletion, FactPlace, FeedPlace, NumberedFact, NumberedVersion
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
 from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
@@ -38,24 +37,19 @@ from slumberd.search.context import (
     TokenCounter,
 )
 from slumberd.search.embeddings import forget_vectors
+from slumberd.search.episode_index import EpisodeIndex, KeptEpisode
+from slumberd.search.fact_index import FactIndex, IndexedFact
 from slumberd.search.followed_scopes import (
     FEW_TEXTS,
-    FollowedScopes,
-    Loaded,
     MemoryBound,
     SearchedEpisodes,
     SearchedFacts,
     UserThreads,
 )
 from slumberd.search.hits import KINDS, MOST_COMPARED, Hit, Kind, name_similar_turns
-from slumberd.search.indexes import (
-    EpisodeIndex,
-    FactIndex,
-    IndexedFact,
-    KeptEpisode,
-)
 from slumberd.search.languages import AUTO
-from slumberd.search.saved_indexes import IndexWriter, SavedIndexes
+from slumberd.search.saved_indexes import SavedIndexes
+from slumberd.search.saved_scopes import SavedScopes
 from slumberd.search.scope_index import FoundText
 from slumberd.search.terms import forget_words
 
@@ -102,7 +96,7 @@ class Searcher:
         recorded_at: Returns the newest instant that the ledger recorded; None without a ledger.
             While the clock is behind it, one of both is wrong, and no episode is of the future.
         most_bytes: About how much memory the indexes may take.
-        saved: Where the indexes of episodes are saved; None saves none.
+        saved: Where the indexes are saved; None saves none.
 
     Raises:
         UsageError: The language is unknown.
@@ -135,21 +129,29 @@ class Searcher:
         self._saved = saved
         self._threads = UserThreads()
         self._bound = MemoryBound(most_bytes, kinds=1 if facts is None else 2)
-        self._episodes = FollowedScopes[EpisodeIndex, NumberedVersion](
+        self._episodes = SavedScopes[EpisodeIndex, NumberedVersion](
             memory.feed,
             self._new_episode_index,
             self._threads,
             self._bound,
-            load=None if saved is None else self._load,
+            kind="episodes",
+            read_place=FeedPlace.of_saved,
+            saved=saved,
             is_of_store=self._is_of_store,
         )
-        self._followed_facts = (
-            None
-            if facts is None
-            else FollowedScopes[FactIndex, NumberedFact](
-                facts.feed, self._new_fact_index, self._threads, self._bound
+        self._followed_facts: SavedScopes[FactIndex, NumberedFact] | None = None
+        if facts is not None:
+            self._followed_facts = SavedScopes(
+                facts.feed,
+                self._new_fact_index,
+                self._threads,
+                self._bound,
+                kind="facts",
+                read_place=FactPlace.of_saved,
+                saved=saved,
             )
-        )
+        self._saving = asyncio.Lock()
+        """An erasure waits for the copy of an index that is being written."""
         self._builder = ContextBuilder(tokens or EstimatedTokens())
 
     @property
@@ -311,19 +313,6 @@ class Searcher:
         parts = ContextParts(facts=hits)
         return await self._threads.run(user, partial(self._builder.build, parts, budget))
 
-    def _load(self, scope: ScopeFilter) -> Loaded[EpisodeIndex] | None:
-        """Return the saved index of a scope; None when there is none that can be used."""
-        found = None if self._saved is None else self._saved.load(scope)
-        if found is None:
-            return None
-        index = self._new_episode_index(scope)
-        try:
-            with collection_paused():
-                index.load(found.parts)
-        except (LookupError, TypeError, ValueError):  # it was written by other code
-            return None
-        return found.place, index
-
     async def _is_of_store(self, index: EpisodeIndex, changed: frozenset[int]) -> bool:
         """Return whether the store has the newest episodes of an index that was loaded.
 
@@ -337,15 +326,17 @@ class Searcher:
         return index.has_all(rows, await self._feed.versions(rows))
 
     async def save(self) -> None:
-        """Save the indexes of episodes of which much is not saved yet, or saved episodes are gone.
-
-        Searches wait meanwhile, for some milliseconds for 1,000 episodes.
-        """
+        """Save the indexes of which much is not saved yet, or which have gone episodes."""
         saved = self._saved
         if saved is None:
             return
-        for scope in [scope for scope, one in self._episodes.kept() if one.is_to_save]:
-            await self._save(saved, scope)
+        kinds: list[SavedScopes[Any, Any] | None] = [self._episodes, self._followed_facts]
+        scopes = [(kind, scope) for kind in kinds if kind for scope in kind.to_save()]
+        for kind, scope in scopes:
+            async with self._saving:
+                await kind.save(saved, scope)
+        if scopes:
+            await asyncio.to_thread(saved.remove_oldest)
 
     async def remove_gone(self, deletions: Callable[[int], Awaitable[list[Deletion]]]) -> int:
         """Remove the saved indexes that hold deleted episodes, of whatever scope; return how many.
@@ -361,17 +352,6 @@ class Searcher:
             return 0
         return await asyncio.to_thread(self._saved.remove_gone, known, found)
 
-    async def _save(self, saved: SavedIndexes, scope: ScopeFilter) -> None:
-        user = scope.user
-        async with self._threads.turn(user):
-            with saved.writing(user) as writer:
-                # What was erased before is gone from the index now. After it, nothing is saved.
-                place = self._episodes.place  # before: others may follow the store meanwhile
-                index = await self._episodes.current(scope)
-                if writer is not None and place is not None:
-                    await self._threads.run(user, partial(_save, writer, scope, place, index))
-                index.note_saved()
-
     async def forget(self, user: str) -> None:
         """Drop all that is kept in memory of a user's texts, once they are erased.
 
@@ -380,7 +360,7 @@ class Searcher:
         Args:
             user: Whose texts.
         """
-        async with self._threads.turn(user):
+        async with self._saving, self._threads.turn(user):
             await self._threads.run(user, self._forget_words)  # after what a cancelled search began
             self._episodes.drop(user)
             if self._followed_facts is not None:
@@ -468,15 +448,6 @@ class Searcher:
         )
 
 
-def _save(writer: IndexWriter, scope: ScopeFilter, place: FeedPlace, index: EpisodeIndex) -> None:
-    try:
-        is_saved = writer.save(scope, place, index.parts())
-    except TypeError:  # half of a surrogate pair cannot be written
-        is_saved = False
-    if not is_saved and index.has_gone:
-        writer.remove(scope)
-
-
 async def _both(one: Awaitable[S], other: Awaitable[T]) -> tuple[S, T]:
     """Return two results; when one fails, the other does not go on in the background.
 
@@ -503,7 +474,7 @@ def _check(limit: int, kinds: Collection[Kind]) -> None:
 
 def _rank_by_standing(facts: FactIndex) -> list[Hit]:
     """Return the facts with the highest confidence first, of equal ones the latest."""
-    ordered = sorted(facts.facts.values(), key=lambda fact: fact.id)
+    ordered = sorted(facts.kept.values(), key=lambda fact: fact.id)
     ordered.sort(key=lambda fact: (fact.standing, fact.at), reverse=True)
     return [_hit_of_fact(fact, FoundText(fact.id, fact.standing, 0.0)) for fact in ordered]
 
@@ -516,12 +487,12 @@ def _choose_parts(
     # A larger budget changes neither their scores nor their notes, so it never holds fewer of them.
     found = episodes.index.search(question, limit=MOST_RECALLED, aliases=facts.aliases)
     first = found[: max(most, MOST_COMPARED)]
-    hits = [_hit_of_version(episodes.versions[match.id], match) for match in first]
+    hits = [_hit_of_version(episodes.kept[match.id], match) for match in first]
     recalled = name_similar_turns(hits)[:most]
     by_id = {hit.id: hit for hit in recalled}
 
     def hit_of(id: str) -> Hit:
-        return by_id.get(id) or _hit_of_version(episodes.versions[id], FoundText(id, 0.0, 0.0))
+        return by_id.get(id) or _hit_of_version(episodes.kept[id], FoundText(id, 0.0, 0.0))
 
     before = {
         hit.id: hit_of(id)
@@ -572,19 +543,19 @@ def _find_episodes(
     least: float,
 ) -> list[Hit]:
     found = episodes.index.search(query, limit=limit, least=least, aliases=facts.aliases)
-    return [_hit_of_version(episodes.versions[match.id], match) for match in found]
+    return [_hit_of_version(episodes.kept[match.id], match) for match in found]
 
 
 def _find_facts(facts: FactIndex, query: str, limit: int, least: float) -> list[Hit]:
     found = facts.search(query, limit=limit, least=least)
-    return [_hit_of_fact(facts.facts[match.id], match) for match in found]
+    return [_hit_of_fact(facts.kept[match.id], match) for match in found]
 
 
 def _find_named(facts: FactIndex, question: str, limit: int) -> list[Hit]:
-    found = facts.search(question, limit=max(len(facts.facts), 1))
+    found = facts.search(question, limit=max(len(facts.kept), 1))
     named = {*facts.named_in(question, [match.id for match in found])}
     matches = [match for match in found if match.id in named][:limit]
-    return [_hit_of_fact(facts.facts[match.id], match) for match in matches]
+    return [_hit_of_fact(facts.kept[match.id], match) for match in matches]
 
 
 def _hit_of_version(version: KeptEpisode, match: FoundText) -> Hit:
