@@ -100,13 +100,11 @@ class SavedScopes(FollowedScopes[I, V]):
                 before = self.place  # others may follow the store meanwhile
                 index = await self.current(scope)
                 place = before.saved() if self.place.saved() is not None else None
+                if writer is None or place is None:
+                    return
                 has_gone = index.has_gone
                 parts = await self._threads.run(user, index.parts)
                 index.note_saved()
-            if writer is None:
-                return
-            is_saved = place is not None and await asyncio.to_thread(
-                writer.save, self._kind, scope, place, parts
-            )
+            is_saved = await asyncio.to_thread(writer.save, self._kind, scope, place, parts)
             if has_gone and not is_saved:
                 writer.remove(self._kind, scope)
