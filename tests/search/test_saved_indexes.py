@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -247,7 +247,7 @@ def test_damaged_vectors_are_refused(tmp_path: Path, place: int, flipped: int) -
     assert save(saved, index)
     [(path, _)] = check_indexes(tmp_path)
     whole = path.read_bytes()
-    rows = bytes(index.parts()[VECTOR_ROWS])
+    rows = cast("bytes", index.parts()[VECTOR_ROWS])
     place = whole.index(rows) + place % len(rows)
 
     path.write_bytes(whole[:place] + bytes([whole[place] ^ flipped]) + whole[place + 1 :])

@@ -90,10 +90,9 @@ class IndexedFact(NamedTuple):
     @classmethod
     def of_document(cls, id: str, document: list[Any]) -> IndexedFact:  # of the fact
         """Return the fact with an id from its document."""
-        text, names, is_alias, at, user, agent, trust, confidence, standing, sources = document
-        owner = datetime.fromisoformat(at), intern(user), intern(agent)
-        own = trust, confidence, standing, tuple(sources)
-        return cls(id, text, tuple(names), is_alias, *owner, *own)
+        found = cls(id, *document)
+        at = datetime.fromisoformat(document[3])
+        return found._replace(at=at, names=tuple(found.names), sources=tuple(found.sources))
 
 
 def indexed_fact(fact: Fact) -> IndexedFact:
