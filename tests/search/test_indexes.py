@@ -13,7 +13,8 @@ from slumberd.model.fact import Fact
 from slumberd.model.feed import NumberedFact, NumberedVersion
 from slumberd.model.scope import ScopeFilter
 from slumberd.search.episode_index import EpisodeIndex
-from slumberd.search.fact_index import FactIndex, Names
+from slumberd.search.fact_index import FactIndex
+from slumberd.search.names import Names
 from slumberd.search.terms import Analyser
 from tests.support.builders import START
 

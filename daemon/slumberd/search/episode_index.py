@@ -13,16 +13,17 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.model.episode import EpisodeVersion
+from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.feed import NumberedVersion
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.texts import without_recalled
 from slumberd.search.columns import Parts, SavedParts, read_array, read_json
 from slumberd.search.followed_scopes import RowIds
+from slumberd.search.hits import Hit
 from slumberd.search.kept_texts import BYTES_OF_NOTHING, SavableIndex
 from slumberd.search.languages import words_of
 from slumberd.search.saved_indexes import EPISODE_ROWS
-from slumberd.search.scope_index import IndexedTurn
+from slumberd.search.scope_index import FoundText, IndexedTurn
 from slumberd.search.terms import Analyser
 
 _BYTES_OF_AN_EPISODE = 550
@@ -216,6 +217,35 @@ class EpisodeIndex(SavableIndex[KeptEpisode]):
     def _show(self, ids: Iterable[str]) -> None:
         shown = (id for id in ids if id not in self._hidden)
         self.index.put(turn_of(self.kept[id]) for id in shown)
+
+    def find(
+        self, query: str, *, limit: int, least: float = 0.0, aliases: Sequence[Sequence[str]] = ()
+    ) -> list[Hit]:
+        """Return the episodes that answer a question best, best first.
+
+        Args:
+            least: The least score.
+            aliases: Groups of names that mean the same.
+        """
+        found = self.index.search(query, limit=limit, least=least, aliases=aliases)
+        return [self.hit(match) for match in found]
+
+    def hit(self, found: FoundText) -> Hit:
+        """Return an episode as a search returns it."""
+        version = self.kept[found.id]
+        return Hit(
+            id=version.id,
+            kind="episode",
+            score=found.score,
+            lexical=found.lexical,
+            vector=found.vector,
+            text=version.content,
+            at=instant(version.at),
+            user=version.user,
+            agent=version.agent,
+            session=version.session,
+            speaker=version.speaker or "",
+        )
 
     def ids_after(self, at: int) -> frozenset[str]:
         """Return the episodes that are later than an instant, microseconds since 1970 UTC."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import cache
@@ -13,29 +12,19 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.model.episode import are_near, comparable
 from slumberd.model.fact import Fact, sortable_confidence
 from slumberd.model.feed import NumberedFact
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARK_IDS, MARKS
 from slumberd.model.superseded import words_of_payload
 from slumberd.search.columns import Parts, SavedParts, read_json
-from slumberd.search.hits import Trust
+from slumberd.search.hits import Hit, Trust
 from slumberd.search.kept_texts import BYTES_OF_NOTHING, SavableIndex
-from slumberd.search.languages import is_stop_word, words_of
+from slumberd.search.names import Names
 from slumberd.search.scope_index import FoundText, IndexedTurn
-from slumberd.search.terms import Analyser
 
 ALIAS_PREDICATES = frozenset({"alias", "aliases", "also_known_as", "aka"})
 """A fact with one of these predicates says that its subject has another name."""
-
-_LEAST_LETTERS = 6
-"""A shorter word differs from too many others by one letter only."""
-
-_LONGEST_STOP_WORD = 20
-"""No longer name is a stop word."""
-
-_PLAIN = Analyser()
 
 _MANUAL = "@manual"
 
@@ -43,8 +32,6 @@ _MARK_IDS = f"@{MARKS}/"
 
 _BYTES_OF_A_FACT = 150
 _BYTES_OF_A_MARK = 250
-_BYTES_OF_A_NAME = 60
-_BYTES_OF_A_WORD = 90
 """About the bytes of each, without its letters."""
 
 
@@ -229,6 +216,30 @@ class FactIndex(SavableIndex[IndexedFact]):
             del self._aliases[bisect_left(self._aliases, (fact.id, fact.names))]
         return fact
 
+    def find(self, query: str, *, limit: int, least: float = 0.0) -> list[Hit]:
+        """Return the facts that answer a question best, best first.
+
+        Args:
+            query: The question. A name with one typing error counts as the name.
+            least: The least score.
+        """
+        return [*map(self._hit, self.search(query, limit=limit, least=least))]
+
+    def find_named(self, question: str, *, limit: int) -> list[Hit]:
+        """Return the facts whose subject, object or alias a question names in full, best first."""
+        found = self.search(question, limit=max(len(self.kept), 1))
+        named = {*self.named_in(question, [match.id for match in found])}
+        return [*map(self._hit, [match for match in found if match.id in named][:limit])]
+
+    def by_standing(self) -> list[Hit]:
+        """Return all facts, the highest confidence first, of equal ones the latest."""
+        ordered = sorted(self.kept.values(), key=lambda fact: fact.id)
+        ordered.sort(key=lambda fact: (fact.standing, fact.at), reverse=True)
+        return [_hit_of(fact, FoundText(fact.id, fact.standing, 0.0)) for fact in ordered]
+
+    def _hit(self, match: FoundText) -> Hit:
+        return _hit_of(self.kept[match.id], match)
+
     def search(self, query: str, *, limit: int, least: float = 0.0) -> list[FoundText]:
         """Return the facts that answer a question best, best first.
 
@@ -270,123 +281,21 @@ class FactIndex(SavableIndex[IndexedFact]):
         ]
 
 
-class Names:
-    """The names of facts, and the words in them; each counts until the last fact with it goes.
-
-    Attributes:
-        stop_words: The names that are one stop word, such as Will and US, folded.
-    """
-
-    def __init__(self) -> None:
-        self.stop_words: frozenset[str] = frozenset()
-        self._names: Counter[str] = Counter()
-        self._saved = memoryview(b"")
-        """The names that were saved, until they are needed: a search needs the words only."""
-        self._words: Counter[str] = Counter()
-        self._stop_words: Counter[str] = Counter()
-        self._long: dict[str, list[str]] = {}
-        """The words that a typing error may change, each in two places."""
-
-    @property
-    def size_bytes(self) -> int:
-        """About how much memory the names and the words take."""
-        words = _BYTES_OF_A_WORD * len(self._words)
-        return _BYTES_OF_A_NAME * len(self._names) + len(self._saved) + words
-
-    def parts(self) -> SavedParts:
-        """Return what `load` needs."""
-        self._read_names()
-        names, words, stop_words = dict(self._names), dict(self._words), dict(self._stop_words)
-        places = {place: [*some] for place, some in self._long.items()}
-        return {
-            "name_counts": lambda: orjson.dumps(names),
-            "name_words": lambda: orjson.dumps([words, stop_words, places]),
-        }
-
-    def load(self, parts: Parts) -> None:
-        """Take what was saved."""
-        self._saved = parts["name_counts"]
-        words, stop_words, self._long = read_json(parts["name_words"])
-        self._words, self._stop_words = Counter(words), Counter(stop_words)
-        self.stop_words = frozenset(stop_words)
-
-    def _read_names(self) -> None:
-        if self._saved:
-            self._names, self._saved = Counter(read_json(self._saved)), memoryview(b"")
-
-    def add(self, names: Iterable[str]) -> None:
-        """Count the names of a fact."""
-        self._read_names()
-        for name in names:
-            self._names[name] += 1
-            if self._names[name] == 1:
-                self._add_words(name)
-
-    def remove(self, names: Iterable[str]) -> None:
-        """Count the names of a fact no more."""
-        self._read_names()
-        for name in names:
-            if _count_less(self._names, name):
-                self._remove_words(name)
-
-    def _add_words(self, name: str) -> None:
-        for word in {*_PLAIN.terms(name)}:
-            self._words[word] += 1
-            if self._words[word] == 1 and len(word) >= _LEAST_LETTERS:
-                for place in _places_of(word):
-                    self._long.setdefault(place, []).append(word)
-        for word in _stop_words_in(name):
-            self._stop_words[word] += 1
-            self.stop_words |= {word}
-
-    def _remove_words(self, name: str) -> None:
-        for word in {*_PLAIN.terms(name)}:
-            if _count_less(self._words, word) and len(word) >= _LEAST_LETTERS:
-                for place in _places_of(word):
-                    self._long[place].remove(word)
-        for word in _stop_words_in(name):
-            if _count_less(self._stop_words, word):
-                self.stop_words -= {word}
-
-    def misspelled_in(self, text: str) -> list[str]:
-        """Return the words of names that a text has with one typing error."""
-        found: set[str] = set()
-        for word in {*_PLAIN.terms(text)} - self._words.keys():
-            for place in _places_of(word, changes=(-1, 0, 1)):
-                found.update(known for known in self._long.get(place, ()) if are_near(word, known))
-        return sorted(found)
-
-
-def _count_less(counts: Counter[str], key: str) -> bool:
-    """Count one less; return whether none is left."""
-    counts[key] -= 1
-    if counts[key]:
-        return False
-    del counts[key]
-    return True
-
-
-def _places_of(word: str, changes: Sequence[int] = (0,)) -> list[str]:
-    """Return the places of a word, and of words with other lengths.
-
-    A place is the first letter, the length, and the second letter or the last one. One typing error
-    changes the second letter or the last one, but never both.
-
-    Args:
-        changes: What is added to the length.
-    """
-    letters = comparable(word)
-    return [
-        f"{word[:1]}{len(letters) + by}{end}"
-        for by in changes
-        for end in (f"+{letters[1:2]}", f"-{letters[-1:]}")
-    ]
-
-
-def _stop_words_in(name: str) -> Sequence[str]:
-    """Return the word of a name that is one stop word, folded."""
-    words = words_of(name) if len(name) <= _LONGEST_STOP_WORD else ()
-    return words if len(words) == 1 and is_stop_word(words[0]) else ()
+def _hit_of(fact: IndexedFact, match: FoundText) -> Hit:
+    return Hit(
+        id=fact.id,
+        kind="fact",
+        score=match.score,
+        lexical=match.lexical,
+        vector=match.vector,
+        text=fact.text,
+        at=fact.at,
+        user=fact.user,
+        agent=fact.agent,
+        trust=fact.trust,
+        confidence=fact.confidence,
+        sources=fact.sources,
+    )
 
 
 def _names_in(value: object) -> list[str]:

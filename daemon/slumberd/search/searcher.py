@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, cast
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.model.arguments import (
@@ -18,7 +18,6 @@ from slumberd.model.arguments import (
 )
 from slumberd.model.episode import (
     FUTURE_TOLERANCE_SECONDS,
-    instant,
     microseconds,
 )
 from slumberd.model.errors import UsageError
@@ -37,8 +36,8 @@ from slumberd.search.context import (
     TokenCounter,
 )
 from slumberd.search.embeddings import forget_vectors
-from slumberd.search.episode_index import EpisodeIndex, KeptEpisode
-from slumberd.search.fact_index import FactIndex, IndexedFact
+from slumberd.search.episode_index import EpisodeIndex
+from slumberd.search.fact_index import FactIndex
 from slumberd.search.followed_scopes import (
     FEW_TEXTS,
     MemoryBound,
@@ -193,15 +192,20 @@ class Searcher:
         _check(limit, kinds)
         scope = ScopeFilter.of(user, session, agent)
         async with self._threads.turn(user):
-            facts, episodes = await self._indexes(scope, as_of, episodes="episode" in kinds)
-            of_facts = facts if "fact" in kinds and session is None else None
+            episodes = None
+            if "episode" in kinds:
+                facts, episodes = await self._indexes(scope, as_of)
+            else:
+                facts = await self._fact_index(scope, as_of)
 
             def find() -> list[Hit]:
                 found: list[Hit] = []
                 if episodes is not None:
-                    found += _find_episodes(episodes, facts, query, limit, min_score)
-                if of_facts is not None:
-                    found += _find_facts(of_facts, query, limit, min_score)
+                    found += episodes.find(
+                        query, limit=limit, least=min_score, aliases=facts.aliases
+                    )
+                if "fact" in kinds and session is None:
+                    found += facts.find(query, limit=limit, least=min_score)
                 found.sort(key=lambda hit: (-hit.score, hit.kind != "fact", hit.id))
                 return name_similar_turns(found[:limit])
 
@@ -240,7 +244,7 @@ class Searcher:
         scope = ScopeFilter.of(user, None, agent)
         async with self._threads.turn(user):
             facts = await self._fact_index(scope, as_of)
-            return await self._threads.run(user, partial(_find_named, facts, question, limit))
+            return await self._threads.run(user, partial(facts.find_named, question, limit=limit))
 
     async def context(  # noqa: PLR0913 # the scope, and what is quoted
         self,
@@ -309,7 +313,7 @@ class Searcher:
         scope = ScopeFilter.of(user, None, agent)
         async with self._threads.turn(user):
             facts = await self._fact_index(scope, None)
-            hits = await self._threads.run(user, partial(_rank_by_standing, facts))
+            hits = await self._threads.run(user, facts.by_standing)
         parts = ContextParts(facts=hits)
         return await self._threads.run(user, partial(self._builder.build, parts, budget))
 
@@ -384,26 +388,10 @@ class Searcher:
             return {}
         return await self._facts.find_superseded([*quoted.values()], valid_at=as_of)
 
-    @overload
     async def _indexes(
         self, scope: ScopeFilter, as_of: datetime | None
-    ) -> tuple[FactIndex, EpisodeIndex]: ...
-
-    @overload
-    async def _indexes(
-        self, scope: ScopeFilter, as_of: datetime | None, *, episodes: bool
-    ) -> tuple[FactIndex, EpisodeIndex | None]: ...
-
-    async def _indexes(
-        self, scope: ScopeFilter, as_of: datetime | None, *, episodes: bool = True
-    ) -> tuple[FactIndex, EpisodeIndex | None]:
-        """Return the indexes of a scope, without what a mark hides and what is of the future.
-
-        Args:
-            episodes: Whether the index of episodes is needed.
-        """
-        if not episodes:
-            return await self._fact_index(scope, as_of), None
+    ) -> tuple[FactIndex, EpisodeIndex]:
+        """Return the indexes of a scope, without what a mark hides and what is of the future."""
         facts, index = await _both(self._fact_index(scope, as_of), self._all_episodes(scope, as_of))
         hidden = facts.hidden
         if as_of is None and (future := await self._of_the_future(index)):
@@ -472,13 +460,6 @@ def _check(limit: int, kinds: Collection[Kind]) -> None:
         raise UsageError(f"kind {unknown[0]!r} is unknown; the kinds are {' and '.join(KINDS)}")
 
 
-def _rank_by_standing(facts: FactIndex) -> list[Hit]:
-    """Return the facts with the highest confidence first, of equal ones the latest."""
-    ordered = sorted(facts.kept.values(), key=lambda fact: fact.id)
-    ordered.sort(key=lambda fact: (fact.standing, fact.at), reverse=True)
-    return [_hit_of_fact(fact, FoundText(fact.id, fact.standing, 0.0)) for fact in ordered]
-
-
 def _choose_parts(
     question: str, episodes: EpisodeIndex, facts: FactIndex, session: str | None, budget: int
 ) -> ContextParts:
@@ -487,12 +468,12 @@ def _choose_parts(
     # A larger budget changes neither their scores nor their notes, so it never holds fewer of them.
     found = episodes.index.search(question, limit=MOST_RECALLED, aliases=facts.aliases)
     first = found[: max(most, MOST_COMPARED)]
-    hits = [_hit_of_version(episodes.kept[match.id], match) for match in first]
+    hits = [*map(episodes.hit, first)]
     recalled = name_similar_turns(hits)[:most]
     by_id = {hit.id: hit for hit in recalled}
 
     def hit_of(id: str) -> Hit:
-        return by_id.get(id) or _hit_of_version(episodes.kept[id], FoundText(id, 0.0, 0.0))
+        return by_id.get(id) or episodes.hit(FoundText(id, 0.0, 0.0))
 
     before = {
         hit.id: hit_of(id)
@@ -500,7 +481,7 @@ def _choose_parts(
         if (id := episodes.index.previous(hit.id)) is not None
         if episodes.is_short(id)
     }
-    of_facts = _find_facts(facts, question, _MOST_FACTS, 0.0)
+    of_facts = facts.find(question, limit=_MOST_FACTS)
     named = {*facts.named_in(question, [hit.id for hit in of_facts])}
     return ContextParts(
         facts=[hit for hit in of_facts if hit.score >= RELEVANT or hit.id in named],
@@ -533,59 +514,3 @@ def _noted(hit: Hit, superseded: SupersededByEpisode) -> Hit:
     """Return an episode with its claims that are not current any more."""
     found = superseded.get(hit.id) if hit.kind == "episode" else None
     return hit if found is None else replace(hit, superseded=tuple(found.superseded))
-
-
-def _find_episodes(
-    episodes: EpisodeIndex,
-    facts: FactIndex,
-    query: str,
-    limit: int,
-    least: float,
-) -> list[Hit]:
-    found = episodes.index.search(query, limit=limit, least=least, aliases=facts.aliases)
-    return [_hit_of_version(episodes.kept[match.id], match) for match in found]
-
-
-def _find_facts(facts: FactIndex, query: str, limit: int, least: float) -> list[Hit]:
-    found = facts.search(query, limit=limit, least=least)
-    return [_hit_of_fact(facts.kept[match.id], match) for match in found]
-
-
-def _find_named(facts: FactIndex, question: str, limit: int) -> list[Hit]:
-    found = facts.search(question, limit=max(len(facts.kept), 1))
-    named = {*facts.named_in(question, [match.id for match in found])}
-    matches = [match for match in found if match.id in named][:limit]
-    return [_hit_of_fact(facts.kept[match.id], match) for match in matches]
-
-
-def _hit_of_version(version: KeptEpisode, match: FoundText) -> Hit:
-    return Hit(
-        id=version.id,
-        kind="episode",
-        score=match.score,
-        lexical=match.lexical,
-        vector=match.vector,
-        text=version.content,
-        at=instant(version.at),
-        user=version.user,
-        agent=version.agent,
-        session=version.session,
-        speaker=version.speaker or "",
-    )
-
-
-def _hit_of_fact(fact: IndexedFact, match: FoundText) -> Hit:
-    return Hit(
-        id=fact.id,
-        kind="fact",
-        score=match.score,
-        lexical=match.lexical,
-        vector=match.vector,
-        text=fact.text,
-        at=fact.at,
-        user=fact.user,
-        agent=fact.agent,
-        trust=fact.trust,
-        confidence=fact.confidence,
-        sources=fact.sources,
-    )
