@@ -128,7 +128,7 @@ class Site(NamedTuple):
         process = self.process()
         await process.find("dog")
         await process.searcher.save()
-        assert [one.problem for one in check_indexes(self.state)] == [""]
+        assert [problem for _, problem in check_indexes(self.state)] == [""]
 
     async def save(self, *more: Episode) -> None:
         """Save the index of all episodes."""
@@ -136,7 +136,7 @@ class Site(NamedTuple):
         process = self.process()
         await process.find("dog")
         await process.searcher.save()
-        assert [one.problem for one in check_indexes(self.state)] == [""]
+        assert [problem for _, problem in check_indexes(self.state)] == [""]
 
 
 @pytest_asyncio.fixture
@@ -314,7 +314,7 @@ async def test_index_is_saved_again_when_a_saved_episode_is_gone(site: Site) -> 
     await second.searcher.save()
 
     assert files_with(CANARY, site.state / DIRECTORY) == []
-    assert [one.problem for one in check_indexes(site.state)] == [""]
+    assert [problem for _, problem in check_indexes(site.state)] == [""]
 
 
 async def test_saved_index_names_no_episode_of_another_user(site: Site) -> None:
@@ -346,7 +346,7 @@ async def test_index_whose_episode_a_program_deleted_is_removed_without_a_search
 
     assert await process.searcher.remove_gone(deletions) == 1
     assert files_with(CANARY, site.state / DIRECTORY) == []
-    assert site.saved().load("episodes", ScopeFilter.of("bob", None, None)) is not None
+    assert site.saved().load("episode", ScopeFilter.of("bob", None, None)) is not None
     assert await process.searcher.remove_gone(deletions) == 0
 
 
@@ -393,7 +393,7 @@ def test_erasures_of_many_users_at_once_remove_all(tmp_path: Path) -> None:
             assert writer is not None
             for session in range(5):
                 scope = ScopeFilter.of(user, f"s{session}", None)
-                assert writer.save("episodes", scope, PLACE.saved(), {"part": b"x"})
+                assert writer.save("episode", scope, PLACE.saved(), {"part": b"x"})
 
     with ThreadPoolExecutor(4) as executor:
         [*executor.map(remove_indexes_of, [tmp_path] * len(users), users)]
@@ -462,7 +462,7 @@ async def test_damaged_index_is_built_anew_and_saved(site: Site) -> None:
     await second.searcher.save()
 
     assert second.memory.feed.readings == 1
-    assert [one.problem for one in check_indexes(site.state)] == [""]
+    assert [problem for _, problem in check_indexes(site.state)] == [""]
 
 
 async def test_process_of_before_an_erasure_saves_nothing_of_it(site: Site) -> None:
@@ -476,7 +476,7 @@ async def test_process_of_before_an_erasure_saves_nothing_of_it(site: Site) -> N
         await site.memory.forget(SCOPE, ["gone"], moment=None, key=KEY)
         assert remove_indexes_of(site.state, "alice") == 1
 
-        assert not writer.save("episodes", SCOPE, PLACE.saved(), stale_index)
+        assert not writer.save("episode", SCOPE, PLACE.saved(), stale_index)
 
     await stale.searcher.save()  # it follows the store before it saves
     assert files_with(CANARY, site.state / DIRECTORY) == []

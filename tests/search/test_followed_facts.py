@@ -150,7 +150,7 @@ def followed(feed: Any, saved: SavedIndexes | None = None) -> SavedScopes[FactIn
     make = partial(FactIndex, language="auto", vectors=False)
     return SavedScopes[FactIndex, NumberedFact](
         feed, make, UserThreads(), MemoryBound(10**9),
-        kind="facts", read_place=FactPlace.of_saved, saved=saved,
+        kind="fact", read_place=FactPlace.of_saved, saved=saved,
     )  # fmt: skip
 
 

@@ -20,9 +20,9 @@ from slumberd.model.firing import Position
 from slumberd.model.scope import ScopeFilter
 from slumberd.search.episode_index import EpisodeIndex
 from slumberd.search.fact_index import FactIndex
+from slumberd.search.hits import Kind
 from slumberd.search.saved_indexes import (
     DIRECTORY,
-    Kind,
     SavedIndexes,
     check_indexes,
     remove_indexes_of,
@@ -50,17 +50,17 @@ def saved_in(state: Path, *made_with: object, store: object = "one") -> SavedInd
 
 
 def save(saved: SavedIndexes, index: EpisodeIndex | FactIndex) -> bool:
-    kind: Kind = "episodes" if isinstance(index, EpisodeIndex) else "facts"
+    kind: Kind = "episode" if isinstance(index, EpisodeIndex) else "fact"
     with saved.writing(index.scope.user) as writer:
         return writer is not None and writer.save(kind, index.scope, PLACE.saved(), index.parts())
 
 
 def load(saved: SavedIndexes, *, language: str | None, vectors: bool) -> EpisodeIndex:
-    found = saved.load("episodes", SCOPE)
+    found = saved.load("episode", SCOPE)
     assert found is not None
-    assert found.place == PLACE.saved()
+    assert found[0] == PLACE.saved()
     index = EpisodeIndex(SCOPE, language=language, vectors=vectors)
-    index.load(found.parts)
+    index.load(found[1])
     return index
 
 
@@ -184,7 +184,7 @@ def test_saved_text_that_is_gone_is_no_exact_text_of_a_question(tmp_path: Path) 
 
 
 def test_index_that_is_not_there_is_not_loaded(tmp_path: Path) -> None:
-    assert saved_in(tmp_path).load("episodes", SCOPE) is None
+    assert saved_in(tmp_path).load("episode", SCOPE) is None
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_index_of_another_store_language_or_scope_is_not_loaded(
 ) -> None:
     assert save(saved_in(tmp_path, saver[1], store=saver[0]), index_of("tea"))
 
-    assert saved_in(tmp_path, loader[1], store=loader[0]).load("episodes", scope) is None
+    assert saved_in(tmp_path, loader[1], store=loader[0]).load("episode", scope) is None
 
 
 def test_file_of_another_user_is_not_loaded_under_a_wrong_name(tmp_path: Path) -> None:
@@ -213,12 +213,12 @@ def test_file_of_another_user_is_not_loaded_under_a_wrong_name(tmp_path: Path) -
     other = EpisodeIndex(BOB, language="auto", vectors=False)
     assert save(saved, index_of("tea"))
     assert save(saved, other)
-    files = {one.path.parent: one.path for one in check_indexes(tmp_path)}
+    files = {path.parent: path for path, _ in check_indexes(tmp_path)}
     first, second = files.values()
 
     first.write_bytes(second.read_bytes())
 
-    assert [saved.load("episodes", SCOPE), saved.load("episodes", BOB)].count(None) == 1
+    assert [saved.load("episode", SCOPE), saved.load("episode", BOB)].count(None) == 1
 
 
 @given(st.data())
@@ -233,9 +233,9 @@ def test_damaged_file_is_not_loaded_or_finds_the_same(tmp_path: Path, data: st.D
 
     path.write_bytes(whole[:place] + damaged + whole[place + 1 :])
 
-    is_used = saved.load("episodes", SCOPE) is not None
+    is_used = saved.load("episode", SCOPE) is not None
     assert not is_used or found_by(load(saved, language="auto", vectors=False)) == found_by(index)
-    assert is_used == (not next(check_indexes(tmp_path)).problem)
+    assert is_used == (not next(check_indexes(tmp_path))[1])
 
 
 @given(st.integers(0), st.integers(1, 255))
@@ -254,7 +254,7 @@ def test_damaged_vectors_are_refused(tmp_path: Path, place: int, flipped: int) -
 
     with pytest.raises(ValueError, match="damaged"):
         load(saved, language="auto", vectors=True)
-    assert [one.problem for one in check_indexes(tmp_path)] == ["is damaged"]
+    assert [problem for _, problem in check_indexes(tmp_path)] == ["is damaged"]
 
 
 @given(st.floats(0, 1, exclude_max=True))
@@ -266,8 +266,8 @@ def test_cut_file_is_not_loaded(tmp_path: Path, share: float) -> None:
 
     os.truncate(path, int(share * path.stat().st_size))
 
-    assert saved.load("episodes", SCOPE) is None
-    assert [one.problem for one in check_indexes(tmp_path)] == ["is damaged"]
+    assert saved.load("episode", SCOPE) is None
+    assert [problem for _, problem in check_indexes(tmp_path)] == ["is damaged"]
 
 
 def test_only_the_owner_reads_the_files(tmp_path: Path) -> None:
@@ -287,8 +287,8 @@ def test_erasure_leaves_no_byte_and_no_name_of_a_user(tmp_path: Path) -> None:
     assert remove_indexes_of(tmp_path, "alice") == 1
 
     assert _bytes_in(tmp_path, b"zeppelinism") == []
-    assert saved.load("episodes", SCOPE) is None
-    assert saved.load("episodes", bob.scope) is not None
+    assert saved.load("episode", SCOPE) is None
+    assert saved.load("episode", bob.scope) is not None
     assert remove_indexes_of(tmp_path, "alice") == 0
 
 
@@ -299,7 +299,7 @@ def test_index_that_was_read_before_an_erasure_is_not_saved_after_it(tmp_path: P
     with saved.writing("alice") as writer:
         assert writer is not None
         remove_indexes_of(tmp_path, "alice")
-        assert not writer.save("episodes", SCOPE, PLACE.saved(), index.parts())
+        assert not writer.save("episode", SCOPE, PLACE.saved(), index.parts())
 
     assert _bytes_in(tmp_path, b"zeppelinism") == []
     assert [*(tmp_path / DIRECTORY).iterdir()] == []
@@ -339,7 +339,7 @@ def test_directory_that_cannot_be_used_is_no_error(
     saved = saved_in(state)
 
     assert not save(saved, index_of("tea"))
-    assert saved.load("episodes", SCOPE) is None
+    assert saved.load("episode", SCOPE) is None
     assert size_of_indexes(state) == 0
 
 
@@ -391,10 +391,10 @@ def fact_index_of(*facts: NumberedFact, vectors: bool = False) -> FactIndex:
 
 
 def load_facts(saved: SavedIndexes, *, vectors: bool = False) -> FactIndex:
-    found = saved.load("facts", SCOPE)
+    found = saved.load("fact", SCOPE)
     assert found is not None
     index = FactIndex(SCOPE, language="auto", vectors=vectors)
-    index.load(found.parts)
+    index.load(found[1])
     return index
 
 
@@ -472,8 +472,8 @@ def test_index_that_changes_before_it_is_written_is_saved_as_it_was(tmp_path: Pa
     facts.replace([one.row for one in FACTS], [fact("f1", ANN), fact("f8", {"content": "dog"})])
     with saved.writing("alice") as writer:
         assert writer is not None
-        assert writer.save("episodes", SCOPE, PLACE.saved(), parts[0])
-        assert writer.save("facts", SCOPE, [], parts[1])
+        assert writer.save("episode", SCOPE, PLACE.saved(), parts[0])
+        assert writer.save("fact", SCOPE, [], parts[1])
 
     loaded = load_facts(saved)
     assert found_by(load(saved, language="auto", vectors=False)) == seen_episodes
@@ -492,13 +492,13 @@ def test_files_that_were_used_longest_ago_go_when_all_take_too_much(tmp_path: Pa
         scope = ScopeFilter.of(user, None, None)
         with saved.writing(user) as writer:
             assert writer is not None
-            assert writer.save("episodes", scope, PLACE.saved(), {"part": bytes(1_000)})
-        [paths[user]] = {one.path for one in check_indexes(tmp_path)} - {*paths.values()}
+            assert writer.save("episode", scope, PLACE.saved(), {"part": bytes(1_000)})
+        [paths[user]] = {path for path, _ in check_indexes(tmp_path)} - {*paths.values()}
         age(paths[user], used)
     most = 3 * paths["alice"].stat().st_size
     bounded = SavedIndexes(tmp_path, store=["one"], made_with=[], most_bytes=most)
 
-    assert bounded.load("episodes", SCOPE) is not None  # is used now
+    assert bounded.load("episode", SCOPE) is not None  # is used now
     assert bounded.remove_oldest() == 1
 
     assert {user for user, path in paths.items() if path.exists()} == {"alice", "carla", "dora"}

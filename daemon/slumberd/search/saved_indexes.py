@@ -21,7 +21,7 @@ from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import orjson
 
@@ -30,6 +30,7 @@ from slumberd.model.errors import StoreError
 from slumberd.model.feed import Deletion, FeedPlace, are_unknown
 from slumberd.model.scope import ScopeFilter
 from slumberd.search.columns import Parts, SavedParts, read_array
+from slumberd.search.hits import Kind
 from slumberd.search.scope_vectors import VECTOR_ROWS
 
 if TYPE_CHECKING:
@@ -44,27 +45,12 @@ LEAST_TEXTS = 1_000
 EPISODE_ROWS = "episode_rows"
 """The part with the rows of the episodes that an index has."""
 
-Kind = Literal["episodes", "facts"]
-"""What an index is of. Only one of episodes has `EPISODE_ROWS`."""
-
 _FORMAT = 3
 _BEGINNING = b"slumberd index\n\0"
 _ALIGNMENT = 64
 _LONGEST_HEADER = 2**24
 _GONE, _NEW, _INDEX = ".gone-", ".new", ".index"
 """In the names of directories that are being removed, of files that are being written, of files."""
-
-
-class SavedIndex(NamedTuple):
-    """An index that was saved.
-
-    Attributes:
-        place: Up to where it knows the store, as it was saved.
-        parts: What the index loads.
-    """
-
-    place: list[Any]
-    parts: Parts
 
 
 class _Checked(NamedTuple):
@@ -79,18 +65,6 @@ class _Checked(NamedTuple):
     version: tuple[int, int]
     is_usable: bool
     deletion: int | None
-
-
-class SavedFile(NamedTuple):
-    """A file of an index.
-
-    Attributes:
-        path: The file.
-        problem: What is wrong with it; empty for a whole file.
-    """
-
-    path: Path
-    problem: str
 
 
 class SavedIndexes:
@@ -118,8 +92,11 @@ class SavedIndexes:
         self._stamp = blake2b(orjson.dumps(stamp), digest_size=16).hexdigest()
         self._checked: dict[Path, _Checked] = {}
 
-    def load(self, kind: Kind, scope: ScopeFilter) -> SavedIndex | None:
-        """Return the index of a scope; None when there is none that can be used."""
+    def load(self, kind: Kind, scope: ScopeFilter) -> tuple[list[Any], Parts] | None:
+        """Return the place up to which the index of a scope knows its store, and what it loads.
+
+        None when there is none that can be used.
+        """
         path = _directory_of(self._state, scope.user) / _name_of(kind, scope)
         try:
             with path.open("rb") as file:
@@ -129,7 +106,7 @@ class SavedIndexes:
                 parts = dict(_read_parts(file, header, unchecked=(VECTOR_ROWS,)))
             with suppress(OSError):  # only the owner notes a use
                 os.utime(path)
-            return SavedIndex(header["place"], parts)
+            return header["place"], parts
         except (OSError, ValueError, LookupError, TypeError):
             return None
 
@@ -174,7 +151,7 @@ class SavedIndexes:
         with path.open("rb") as file:
             try:
                 header = _read_header(file)
-                is_of_episodes = header["index"][0] == "episodes"
+                is_of_episodes = header["index"][0] == "episode"
                 deletion = FeedPlace.of_saved(header["place"]).deletion if is_of_episodes else None
                 return _Checked(version, header["stamp"] == self._stamp, deletion)
             except (ValueError, LookupError, TypeError):
@@ -339,8 +316,8 @@ def _files_in(state: Path) -> Iterator[tuple[Path, os.stat_result]]:
             yield path, path.stat()
 
 
-def check_indexes(state: Path) -> Iterator[SavedFile]:
-    """Yield each saved index, read whole."""
+def check_indexes(state: Path) -> Iterator[tuple[Path, str]]:
+    """Yield each saved index, and what is wrong with it; empty for one that is whole."""
     for path in sorted(state.glob(f"{DIRECTORY}/*/*{_INDEX}")):
         problem = ""
         try:
@@ -354,7 +331,7 @@ def check_indexes(state: Path) -> Iterator[SavedFile]:
             problem = f"cannot be read: {error.strerror}"
         except (ValueError, LookupError, TypeError):
             problem = "is damaged"
-        yield SavedFile(path, problem)
+        yield path, problem
 
 
 def _versions() -> list[object]:

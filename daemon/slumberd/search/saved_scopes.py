@@ -17,8 +17,9 @@ from slumberd.search.followed_scopes import (
     MemoryBound,
     UserThreads,
 )
+from slumberd.search.hits import Kind
 from slumberd.search.kept_texts import SavableIndex
-from slumberd.search.saved_indexes import Kind, SavedIndexes
+from slumberd.search.saved_indexes import SavedIndexes
 
 I = TypeVar("I", bound=SavableIndex[Any])  # noqa: E741 # an index
 V = TypeVar("V", bound=NumberedVersion | NumberedFact)
@@ -80,10 +81,11 @@ class SavedScopes(FollowedScopes[I, V]):
         if found is None:
             return None
         index = self._make(scope)
+        place, parts = found
         try:
             with collection_paused():
-                index.load(found.parts)
-            return self._read_place(found.place), index
+                index.load(parts)
+            return self._read_place(place), index
         except (LookupError, TypeError, ValueError):  # it was written by other code
             return None
 

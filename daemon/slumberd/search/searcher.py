@@ -133,7 +133,7 @@ class Searcher:
             self._new_episode_index,
             self._threads,
             self._bound,
-            kind="episodes",
+            kind="episode",
             read_place=FeedPlace.of_saved,
             saved=saved,
             is_of_store=self._is_of_store,
@@ -145,7 +145,7 @@ class Searcher:
                 self._new_fact_index,
                 self._threads,
                 self._bound,
-                kind="facts",
+                kind="fact",
                 read_place=FactPlace.of_saved,
                 saved=saved,
             )
