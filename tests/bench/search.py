@@ -32,7 +32,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.feed import NumberedFact
 from slumberd.model.scope import ScopeFilter
-from slumberd.search.indexes import FactIndex, words_of_fact
+from slumberd.search.fact_index import FactIndex, words_of_fact
 from slumberd.search.searcher import Searcher
 from slumberd.search.term_index import _MOST_READ, CHOSEN, Concept, Neighbours, TermIndex
 from slumberd.search.terms import Analyser
@@ -368,13 +368,13 @@ class _Asker:
             found = await self._facts.query(FactPattern(user=user))
             index = _index_of(user, found)
             found.clear()
-            return tracemalloc.get_traced_memory()[0] / len(index.facts)
+            return tracemalloc.get_traced_memory()[0] / len(index.kept)
         finally:
             tracemalloc.stop()
 
     async def _ask(self, asked: Asked, ways: Sequence[Way], index: FactIndex) -> None:
         """Ask a question in each way, and compare what each finds with the full score."""
-        everything = index.search(asked.text, limit=len(index.facts))
+        everything = index.search(asked.text, limit=len(index.kept))
         best = [match.id for match in everything[:LIMIT]]
         answers: list[Found] = []
         for way in ways:

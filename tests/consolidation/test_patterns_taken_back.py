@@ -12,7 +12,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rules.pattern_loader import extraction_of
 from slumberd.rules.yaml_reader import read_document
-from slumberd.search.indexes import trust_of_fact
+from slumberd.search.fact_index import trust_of_fact
 from tests.support.builders import at, episode, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import Provider

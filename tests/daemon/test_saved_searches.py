@@ -9,19 +9,21 @@ import resource
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from threading import Event
+from typing import Any, NamedTuple
 
+import orjson
 import pytest
 import pytest_asyncio
 
 from slumberd import Memory
 from slumberd.daemon.new_state_directory import make_state_directory
 from slumberd.model.episode import Episode
-from slumberd.model.feed import FeedChanges, FeedPlace, NumberedVersion, ScopeReading
+from slumberd.model.feed import FeedPlace
 from slumberd.model.firing import Position
 from slumberd.model.scope import ScopeFilter
 from slumberd.search.hits import Hit
@@ -34,8 +36,9 @@ from slumberd.search.saved_indexes import (
     size_of_indexes,
 )
 from slumberd.search.searcher import Searcher
+from slumberd.storage.sqlite.fact_store import SQLiteFactStore
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
-from tests.support.builders import episode
+from tests.support.builders import START, episode
 from tests.support.trial_installation import TrialInstallation, rule, rules
 
 pytestmark = pytest.mark.integration
@@ -43,38 +46,42 @@ pytestmark = pytest.mark.integration
 CANARY = "zeppelinism"
 SCOPE = ScopeFilter.of("alice", None, None)
 KEY = b"k" * 32
+PLACE = FeedPlace(Position(), 0)
+MANY_FACTS = [(f"f{n}", "alice", f"dog number {n}") for n in range(LEAST_TEXTS)]
 MANY = [episode(f"m{n}", content=f"dog number {n} of the house") for n in range(LEAST_TEXTS)]
 
 
 class CountedFeed:
     """The feed of a store, and how many scopes were read whole."""
 
-    def __init__(self, store: SQLiteMemoryStore) -> None:
-        self._feed = store.feed
+    def __init__(self, feed: Any) -> None:
+        self._feed = feed
         self.readings = 0
 
-    @property
-    def feed(self) -> CountedFeed:
-        return self
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._feed, name)
 
-    async def place(self) -> FeedPlace:
-        return await self._feed.place()
-
-    async def read_scope(self, scope: ScopeFilter) -> ScopeReading:
+    async def read_scope(self, scope: ScopeFilter) -> Any:
         self.readings += 1
         return await self._feed.read_scope(scope)
 
-    async def versions(self, rows: Iterable[int]) -> list[NumberedVersion]:
-        return await self._feed.versions(rows)
 
-    async def changes(self, place: FeedPlace, *, most: int) -> FeedChanges | None:
-        return await self._feed.changes(place, most=most)
+class CountedStore:
+    """A store whose feed counts."""
+
+    def __init__(self, store: SQLiteMemoryStore | SQLiteFactStore) -> None:
+        self._store = store
+        self.feed: Any = CountedFeed(store.feed)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 class Process(NamedTuple):
     """What a process has that searches."""
 
-    feed: CountedFeed
+    memory: CountedStore
+    facts: CountedStore
     searcher: Searcher
 
     async def find(self, query: str) -> list[Hit]:
@@ -85,18 +92,43 @@ class Process(NamedTuple):
 
 
 class Site(NamedTuple):
-    """A store with enough episodes of one user for a saved index."""
+    """Stores with enough episodes, or facts, of one user for a saved index."""
 
     memory: SQLiteMemoryStore
+    facts: SQLiteFactStore
     state: Path
 
     def process(self, memory: SQLiteMemoryStore | None = None) -> Process:
         """Return another process, which has nothing in memory."""
-        feed = CountedFeed(memory or self.memory)
-        return Process(feed, Searcher(feed, language="english", saved=self.saved()))
+        return self.process_of(memory or self.memory, self.facts)
+
+    def process_of(self, memory: SQLiteMemoryStore, facts: SQLiteFactStore) -> Process:
+        stores = CountedStore(memory), CountedStore(facts)
+        return Process(*stores, Searcher(*stores, language="english", saved=self.saved()))
 
     def saved(self) -> SavedIndexes:
         return SavedIndexes(self.state, store=["one"], made_with=["english"])
+
+    def write_facts(self, *facts: tuple[str, str, str], path: Path | None = None) -> None:
+        """Write facts as another program does: of each its id, its user and its object."""
+        with closing(sqlite3.connect(path or self.state / "facts.db")) as connection, connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO facts VALUES (?, ?, 'rag', ?, ?, 1.0, '{}', ?)",
+                [
+                    (id, user, orjson.dumps({"subject": id, "predicate": "is", "object": value}),
+                     b'[{"by": "host"}]', START.isoformat())
+                    for id, user, value in facts
+                ],
+            )  # fmt: skip
+
+    async def save_facts(self, *more: tuple[str, str, str]) -> None:
+        """Save the index of all facts."""
+        self.write_facts(*MANY_FACTS, *more)
+        await self.facts.ledger.notice_external()
+        process = self.process()
+        await process.find("dog")
+        await process.searcher.save()
+        assert [problem for _, problem in check_indexes(self.state)] == [""]
 
     async def save(self, *more: Episode) -> None:
         """Save the index of all episodes."""
@@ -104,13 +136,17 @@ class Site(NamedTuple):
         process = self.process()
         await process.find("dog")
         await process.searcher.save()
-        assert [one.problem for one in check_indexes(self.state)] == [""]
+        assert [problem for _, problem in check_indexes(self.state)] == [""]
 
 
 @pytest_asyncio.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
-        yield Site(memory, tmp_path)
+    async with (
+        SQLiteMemoryStore(tmp_path / "memory.db") as memory,
+        SQLiteFactStore(tmp_path / "facts.db") as facts,
+    ):
+        await facts.bootstrap()
+        yield Site(memory, facts, tmp_path)
 
 
 async def test_second_process_reads_no_scope_and_finds_the_same(site: Site) -> None:
@@ -120,7 +156,133 @@ async def test_second_process_reads_no_scope_and_finds_the_same(site: Site) -> N
     found = await second.find("dog number 7")
 
     assert found == await without.search("dog number 7", user="alice", limit=50)
-    assert second.feed.readings == 0
+    assert second.memory.feed.readings == 0
+
+
+async def test_second_process_reads_no_facts_and_finds_the_same(site: Site) -> None:
+    await site.save_facts()
+    second, without = site.process(), Searcher(site.memory, site.facts, language="english")
+
+    found = await second.find("dog number 7")
+
+    assert found == await without.search("dog number 7", user="alice", limit=50)
+    assert len(found) == 50
+    assert second.facts.feed.readings == 0
+    profile = await second.searcher.profile(user="alice")
+    assert profile == await without.profile(user="alice")
+
+
+async def test_loaded_index_of_facts_follows_writes_and_erasures_of_others(site: Site) -> None:
+    await site.save_facts(("b1", "bob", "the zebra"))
+    site.write_facts(("new", "alice", "a zebra"), ("f3", "alice", "the edited zebra"))
+    with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
+        connection.execute("DELETE FROM facts WHERE fact_id = 'f5'")
+    await site.facts.erasures.forget(
+        ScopeFilter.of("bob", None, None), moment=0, key=KEY, at=START, by="me", dry_run=False
+    )
+    second = site.process()
+
+    assert {"f3", "new"} == {*await second.ids("zebra")}
+    assert "f5" not in await second.ids("dog number 5")
+    assert second.facts.feed.readings == 0
+
+
+async def test_loaded_index_of_facts_drops_what_was_erased(site: Site) -> None:
+    await site.save_facts()
+    await site.facts.erasures.forget(SCOPE, moment=0, key=KEY, at=START, by="me", dry_run=False)
+    second = site.process()
+
+    assert await second.find("dog") == []
+    assert second.facts.feed.readings == 0
+
+
+async def test_erasure_removes_the_index_of_facts(site: Site) -> None:
+    await site.save_facts(("gone", "alice", CANARY))
+    assert files_with(CANARY, site.state / DIRECTORY) != []
+
+    assert remove_indexes_of(site.state, "alice") == 1
+
+    assert files_with(CANARY, site.state / DIRECTORY) == []
+
+
+async def test_index_of_facts_is_not_saved_before_the_ledger_has_all_changes(site: Site) -> None:
+    site.write_facts(*MANY_FACTS)
+    await site.facts.ledger.notice_external()
+    site.write_facts(("new", "bob", "zebra"))
+    process = site.process()
+    await process.find("dog")
+
+    await process.searcher.save()
+    before = size_of_indexes(site.state)
+    await site.facts.ledger.notice_external()
+    await process.find("dog")
+    await process.searcher.save()
+
+    assert before == 0 < size_of_indexes(site.state)
+
+
+async def test_index_of_facts_of_another_ledger_is_not_used(site: Site) -> None:
+    await site.save_facts(("last", "alice", CANARY))
+    async with SQLiteFactStore(site.state / "other.db") as other:
+        await other.bootstrap()
+        facts = *MANY_FACTS, ("last", "alice", "a zebra")
+        site.write_facts(*facts, path=site.state / "other.db")
+        await other.ledger.notice_external()
+        process = site.process_of(site.memory, other)
+
+        assert (await process.ids("zebra"))[:1] == ["last"]
+        assert await process.find(CANARY) == []
+        assert process.facts.feed.readings == 1
+
+
+class SlowWriter:
+    """Writes an index once it may."""
+
+    def __init__(self, writer: Any, begun: Event, may_write: Event) -> None:
+        self._writer, self._begun, self._may_write = writer, begun, may_write
+
+    def save(self, *index: Any) -> bool:
+        self._begun.set()
+        self._may_write.wait()
+        is_saved: bool = self._writer.save(*index)
+        return is_saved
+
+
+class SlowIndexes(SavedIndexes):
+    """Saved indexes whose writers wait."""
+
+    begun, may_write = Event(), Event()
+
+    @contextmanager
+    def writing(self, user: str) -> Iterator[Any]:
+        with super().writing(user) as writer:
+            yield SlowWriter(writer, self.begun, self.may_write)
+
+
+async def test_user_searches_while_its_index_is_written_and_is_erased_after_it(site: Site) -> None:
+    await site.memory.put_many([*MANY, episode("gone", content=CANARY)])
+    slow = SlowIndexes(site.state, store=["one"], made_with=["english"])
+    searcher = Searcher(site.memory, language="english", saved=slow)
+    await searcher.search("dog", user="alice")
+
+    saving = asyncio.ensure_future(searcher.save())
+    await asyncio.to_thread(slow.begun.wait)
+    await site.memory.put_many([episode("new", content="a zebra")])
+    found = await searcher.search("zebra", user="alice")
+    erasing = asyncio.ensure_future(searcher.forget("alice"))
+    await asyncio.sleep(0)
+    await searcher.search("zebra", user="alice")  # after the erasure, if that did not wait
+    is_waiting = not erasing.done()
+    slow.may_write.set()
+    await asyncio.gather(saving, erasing)
+
+    assert (found[0].id, is_waiting) == ("new", True)
+    second = site.process()
+    assert (await second.ids("dog")) == [
+        hit.id for hit in await searcher.search("dog", user="alice", limit=50)
+    ]
+    assert second.memory.feed.readings == 0, "what was saved is whole, and the new episode follows"
+    assert remove_indexes_of(site.state, "alice") == 1
 
 
 async def test_loaded_index_follows_puts_edits_and_deletions_of_others(site: Site) -> None:
@@ -133,7 +295,7 @@ async def test_loaded_index_follows_puts_edits_and_deletions_of_others(site: Sit
 
     assert {"m3", "new"} == {*(await second.ids("zebra"))[:2]}
     assert "m5" not in await second.ids("dog number 5")
-    assert second.feed.readings == 0
+    assert second.memory.feed.readings == 0
 
 
 def delete(site: Site, id: str) -> None:
@@ -152,7 +314,7 @@ async def test_index_is_saved_again_when_a_saved_episode_is_gone(site: Site) -> 
     await second.searcher.save()
 
     assert files_with(CANARY, site.state / DIRECTORY) == []
-    assert [one.problem for one in check_indexes(site.state)] == [""]
+    assert [problem for _, problem in check_indexes(site.state)] == [""]
 
 
 async def test_saved_index_names_no_episode_of_another_user(site: Site) -> None:
@@ -160,12 +322,12 @@ async def test_saved_index_names_no_episode_of_another_user(site: Site) -> None:
     await site.memory.put_many([episode(f"{CANARY}-1", content="cat", user="bob")])
     second = site.process()
     await second.find("dog")
-    await second.searcher._save(site.saved(), SCOPE)
+    await second.searcher._episodes.save(site.saved(), SCOPE)
 
     assert files_with(CANARY, site.state / DIRECTORY) == []
     third = site.process()
     assert "m7" in await third.ids("dog number 7")
-    assert third.feed.readings == 0
+    assert third.memory.feed.readings == 0
 
 
 async def test_index_whose_episode_a_program_deleted_is_removed_without_a_search(
@@ -184,7 +346,7 @@ async def test_index_whose_episode_a_program_deleted_is_removed_without_a_search
 
     assert await process.searcher.remove_gone(deletions) == 1
     assert files_with(CANARY, site.state / DIRECTORY) == []
-    assert site.saved().load(ScopeFilter.of("bob", None, None)) is not None
+    assert site.saved().load("episode", ScopeFilter.of("bob", None, None)) is not None
     assert await process.searcher.remove_gone(deletions) == 0
 
 
@@ -231,7 +393,7 @@ def test_erasures_of_many_users_at_once_remove_all(tmp_path: Path) -> None:
             assert writer is not None
             for session in range(5):
                 scope = ScopeFilter.of(user, f"s{session}", None)
-                assert writer.save(scope, FeedPlace(Position(), 0), {"part": b"x"})
+                assert writer.save("episode", scope, PLACE.saved(), {"part": b"x"})
 
     with ThreadPoolExecutor(4) as executor:
         [*executor.map(remove_indexes_of, [tmp_path] * len(users), users)]
@@ -274,7 +436,7 @@ async def test_index_is_newer_than_a_restored_store_and_is_built_anew(site: Site
         await second.searcher.save()
 
         assert "m5" in await third.ids("dog number 5")
-        assert third.feed.readings == 1
+        assert third.memory.feed.readings == 1
 
 
 async def test_index_of_a_store_that_was_copied_back_and_written_again_is_not_used(
@@ -287,7 +449,7 @@ async def test_index_of_a_store_that_was_copied_back_and_written_again_is_not_us
 
         assert (await process.ids("zebra"))[:1] == ["last"]
         assert (await process.find(CANARY)) == []
-        assert process.feed.readings == 1
+        assert process.memory.feed.readings == 1
 
 
 async def test_damaged_index_is_built_anew_and_saved(site: Site) -> None:
@@ -299,8 +461,8 @@ async def test_damaged_index_is_built_anew_and_saved(site: Site) -> None:
     assert "m7" in await second.ids("dog number 7")
     await second.searcher.save()
 
-    assert second.feed.readings == 1
-    assert [one.problem for one in check_indexes(site.state)] == [""]
+    assert second.memory.feed.readings == 1
+    assert [problem for _, problem in check_indexes(site.state)] == [""]
 
 
 async def test_process_of_before_an_erasure_saves_nothing_of_it(site: Site) -> None:
@@ -314,7 +476,7 @@ async def test_process_of_before_an_erasure_saves_nothing_of_it(site: Site) -> N
         await site.memory.forget(SCOPE, ["gone"], moment=None, key=KEY)
         assert remove_indexes_of(site.state, "alice") == 1
 
-        assert not writer.save(SCOPE, stale.searcher._episodes.place, stale_index)
+        assert not writer.save("episode", SCOPE, PLACE.saved(), stale_index)
 
     await stale.searcher.save()  # it follows the store before it saves
     assert files_with(CANARY, site.state / DIRECTORY) == []
@@ -337,7 +499,7 @@ async def main(state):
         scope = ScopeFilter.of("alice", None, None)
         print("ready", flush=True)
         while True:
-            await searcher._save(saved, scope)
+            await searcher._episodes.save(saved, scope)
 
 asyncio.run(main(Path(sys.argv[1])))
 """
@@ -356,12 +518,12 @@ async def test_reader_beside_a_writer_that_is_killed_always_has_a_whole_index(si
         for _ in range(10):
             reader = site.process()
             assert await reader.find("dog number 7") == expected
-            assert reader.feed.readings == 0
+            assert reader.memory.feed.readings == 0
         writer.send_signal(signal.SIGKILL)
         await writer.wait()
         reader = site.process()
         assert await reader.find("dog number 7") == expected
-        assert reader.feed.readings == 0
+        assert reader.memory.feed.readings == 0
 
 
 def files_with(text: str, folder: Path) -> list[str]:

@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any, cast
 
@@ -21,11 +23,14 @@ from hypothesis import strategies as st
 
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.feed import Changes, NumberedFact, NumberedVersion, Reading
+from slumberd.model.feed import Changes, FactPlace, NumberedFact, NumberedVersion, Reading
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
+from slumberd.search.episode_index import EpisodeIndex
+from slumberd.search.fact_index import FactIndex
 from slumberd.search.followed_scopes import FollowedScopes, MemoryBound, UserThreads
-from slumberd.search.indexes import EpisodeIndex, FactIndex
+from slumberd.search.saved_indexes import SavedIndexes
+from slumberd.search.saved_scopes import SavedScopes
 from slumberd.storage.engine import Work
 from slumberd.storage.facts.index_feed import FactFeed
 from slumberd.storage.sqlite.fact_store import SQLiteFactStore
@@ -79,10 +84,15 @@ MANY = settings(
 class FollowedStory(Story):
     """A store that programs write, and indexes that follow it through another store."""
 
-    def follow(self, reader: AnyFactStore) -> None:
-        """Begin to follow."""
+    def follow(self, reader: AnyFactStore, state: Path) -> None:
+        """Begin to follow.
+
+        Args:
+            state: Where indexes are saved.
+        """
         self.reader = reader
         self.followed = followed(reader.feed)
+        self.saved = SavedIndexes(state, store=[], made_with=[])
 
     async def declare(  # the parts of a fact
         self, id: str, user: str, agent: str, subject: str, predicate: str, object: Any
@@ -124,16 +134,24 @@ class FollowedStory(Story):
         self.clock.advance(86_400 * days)
 
     async def look(self, scope: ScopeFilter) -> None:
-        """Compare an index that follows with one that is built anew from a search of all facts."""
-        index = await self.followed.current(scope)
-        expected = await built_anew(self.reader, scope)
+        """Compare an index that follows with one that is built anew from a search of all facts.
 
-        assert seen_in(index) == seen_in(expected)
+        Another process begins with what the last look has saved of the scope.
+        """
+        expected = seen_in(await built_anew(self.reader, scope))
+        process = followed(self.reader.feed, self.saved)
+
+        assert seen_in(await self.followed.current(scope)) == expected
+        assert seen_in(await process.current(scope)) == expected
+        await process.save(self.saved, scope)
 
 
-def followed(feed: Any) -> FollowedScopes[FactIndex, NumberedFact]:
+def followed(feed: Any, saved: SavedIndexes | None = None) -> SavedScopes[FactIndex, NumberedFact]:
     make = partial(FactIndex, language="auto", vectors=False)
-    return FollowedScopes[FactIndex, NumberedFact](feed, make, UserThreads(), MemoryBound(10**9))
+    return SavedScopes[FactIndex, NumberedFact](
+        feed, make, UserThreads(), MemoryBound(10**9),
+        kind="fact", read_place=FactPlace.of_saved, saved=saved,
+    )  # fmt: skip
 
 
 async def built_anew(store: AnyFactStore, scope: ScopeFilter) -> FactIndex:
@@ -149,17 +167,17 @@ async def built_anew(store: AnyFactStore, scope: ScopeFilter) -> FactIndex:
 def seen_in(index: FactIndex) -> dict[str, Any]:
     """Return all that a search reads of an index."""
     return {
-        "facts": index.facts,
+        "facts": index.kept,
         "hidden": index.hidden,
         "aliases": index.aliases,
         "languages": index.index.languages,
         "found": [index.search(question, limit=100) for question in QUESTIONS],
-        "named": [{*index.named_in(question, index.facts)} for question in QUESTIONS],
+        "named": [{*index.named_in(question, index.kept)} for question in QUESTIONS],
     }
 
 
 def run(steps: Sequence[Step], new_stores: NewStores) -> None:
-    async def main(provider: Provider) -> None:
+    async def main(provider: Provider, state: str) -> None:
         clock = FakeClock(START + timedelta(days=1))
         async with (
             provider.facts(lineage_depth=2, clock=clock) as store,
@@ -167,12 +185,12 @@ def run(steps: Sequence[Step], new_stores: NewStores) -> None:
         ):
             await store.bootstrap()
             story = FollowedStory(store, clock)
-            story.follow(reader)
+            story.follow(reader, Path(state))
             for step in [*steps, *(("look", scope) for scope in SCOPES)]:
                 await story.take_step(step)
 
-    with new_stores() as provider:
-        asyncio.run(main(provider))
+    with new_stores() as provider, TemporaryDirectory() as state:
+        asyncio.run(main(provider, state))
 
 
 LOOKS = [("look", scope) for scope in SCOPES]
@@ -294,11 +312,13 @@ async def test_search_reads_what_is_new_not_what_there_is(provider: Provider) ->
         assert await store.feed.changes(place, most=1) is None, "two rows: a firing and its claim"
 
 
-async def test_erasure_of_one_user_lets_the_index_of_another_stay(provider: Provider) -> None:
+async def test_erasure_of_one_user_lets_the_index_of_another_stay(
+    provider: Provider, tmp_path: Path
+) -> None:
     async with provider.facts(clock=FakeClock(START)) as store:
         await store.bootstrap()
         story = FollowedStory(store, FakeClock(START))
-        story.follow(store)
+        story.follow(store, tmp_path)
         await story.declare("a1", "alice", "rag", "Ann", "likes", "b")
         await story.declare("b1", "bob", "rag", "Bettina", "likes", "b")
         of_alice, of_bob = [await story.followed.current(scope) for scope in (ALICE, BOB)]
@@ -370,7 +390,7 @@ ALICE, BOB = ScopeFilter("alice", None, None), ScopeFilter("bob", None, None)
 
 
 def texts(index: FactIndex) -> list[str]:
-    return sorted(fact.text for fact in index.facts.values())
+    return sorted(fact.text for fact in index.kept.values())
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])

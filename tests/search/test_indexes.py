@@ -12,7 +12,9 @@ from slumberd.model.episode import EpisodeVersion, are_near
 from slumberd.model.fact import Fact
 from slumberd.model.feed import NumberedFact, NumberedVersion
 from slumberd.model.scope import ScopeFilter
-from slumberd.search.indexes import EpisodeIndex, FactIndex, Names
+from slumberd.search.episode_index import EpisodeIndex
+from slumberd.search.fact_index import FactIndex
+from slumberd.search.names import Names
 from slumberd.search.terms import Analyser
 from tests.support.builders import START
 
@@ -124,7 +126,7 @@ def numbered(*triples: tuple[Any, Any, Any]) -> list[NumberedFact]:
 
 
 def named_in(index: FactIndex, text: str) -> set[str]:
-    return {*index.named_in(text, index.facts)}
+    return {*index.named_in(text, index.kept)}
 
 
 @pytest.mark.parametrize(

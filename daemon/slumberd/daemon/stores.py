@@ -220,7 +220,7 @@ def searcher_of(
 
 
 def _saved_indexes_of(settings: Settings) -> SavedIndexes | None:
-    """Return where the indexes of the episodes are saved; None when they are not saved.
+    """Return where the indexes of a search are saved; None when they are not saved.
 
     Several hosts may search a database. An erasure on one of them could not remove the files of
     another, so none is written.
@@ -231,11 +231,13 @@ def _saved_indexes_of(settings: Settings) -> SavedIndexes | None:
 
     memory, search = settings.memory, settings.search
     try:
-        status = settings.memory_path.stat()
+        files = [settings.memory_path.stat()]
+        if settings.facts_path.exists():
+            files.append(settings.facts_path.stat())
         return SavedIndexes(
             settings.state_dir,
             # A file that takes the place of another, as a restored one does, has another number.
-            store=[status.st_dev, status.st_ino],
+            store=[number for file in files for number in (file.st_dev, file.st_ino)],
             made_with=[
                 search.language,
                 search.vectors,
@@ -243,6 +245,7 @@ def _saved_indexes_of(settings: Settings) -> SavedIndexes | None:
                 memory.naive_timestamps,
                 local_time_zone() if memory.naive_timestamps == "local" else None,
             ],
+            most_bytes=search.max_index_bytes,
         )
     except OSError:  # there is no file, or this process may not read the files of its own code
         return None

@@ -28,10 +28,16 @@ class FeedPlace(NamedTuple):
     position: Position
     deletion: int
 
-    def without_id(self) -> FeedPlace:
-        """Return the place with a hash in place of the id of the episode."""
+    def saved(self) -> list[Any]:
+        """Return the place as values of JSON, with a hash in place of the id of the episode."""
         seq, eid = self.position
-        return self._replace(position=Position(seq, _hash_of(seq, eid)))
+        return [seq, _hash_of(seq, eid), self.deletion]
+
+    @classmethod
+    def of_saved(cls, saved: Sequence[Any]) -> FeedPlace:
+        """Return a place that was saved."""
+        seq, eid, deletion = saved
+        return cls(Position(seq, eid), deletion)
 
     def is_at(self, eid: str | None) -> bool:
         """Return whether the last row of the log is of an episode; None stands for no row."""
@@ -73,6 +79,19 @@ class FactPlace(NamedTuple):
     head: Checkpoint
     unrecorded: frozenset[str]
 
+    def saved(self) -> list[Any] | None:
+        """Return the place as values of JSON; None when the ledger alone does not tell it."""
+        # A hash of an id would not do: after a restart, the store is asked for these ids.
+        if self.unrecorded or not self.head.rows:
+            return None
+        return [self.head.rows, self.head.head.hex()]
+
+    @classmethod
+    def of_saved(cls, saved: Sequence[Any]) -> FactPlace:
+        """Return a place that was saved."""
+        rows, head = saved
+        return cls(Checkpoint(rows, bytes.fromhex(head)), frozenset())
+
 
 class NumberedVersion(NamedTuple):
     """An episode with the number of its row, which stays when its id changes."""
@@ -86,6 +105,10 @@ class NumberedFact(NamedTuple):
 
     row: str
     version: Fact
+
+
+FindRows = Callable[[ScopeFilter], Awaitable[Container[Any]]]
+"""Returns the rows that a scope has now."""
 
 
 class Reading(NamedTuple, Generic[P, V]):
@@ -113,7 +136,7 @@ class Changes(NamedTuple, Generic[P, V]):
     place: P
     rows: frozenset[Any]
     versions: list[V]
-    find_rows: Callable[[ScopeFilter], Awaitable[Container[Any]]] | None = None
+    find_rows: FindRows | None = None
 
 
 ScopeReading = Reading[FeedPlace, NumberedVersion]

@@ -11,7 +11,6 @@ import orjson
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from slumberd.model.errors import UsageError
-from slumberd.model.graph import is_storable
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.texts import is_storable

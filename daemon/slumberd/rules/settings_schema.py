@@ -346,7 +346,8 @@ class SearchSettings(Form):
             ``vectors``, whose model knows English. Default: false.
         max_index_bytes: About how much memory the indexes of episodes and facts may take together,
             in each process that searches, 1048576 or more. Those of the users whose memory was
-            searched longest ago go first. Default: 268435456.
+            searched longest ago go first. The saved indexes may take as much on the disk.
+            Default: 268435456.
     """
 
     language: Language | None = "auto"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import orjson
@@ -16,8 +16,11 @@ else:
 Parts = Mapping[str, memoryview]
 """The parts of a saved index, by name."""
 
-SavedParts = dict[str, Buffer]
-"""The parts of an index that is to be saved, by name."""
+SavedParts = dict[str, Buffer | Callable[[], Buffer]]
+"""The parts of an index that is to be saved, by name: bytes, or what makes them.
+
+A change of the index changes none of them, so they can be written while the index is used.
+"""
 
 T = TypeVar("T", bound=Hashable)
 

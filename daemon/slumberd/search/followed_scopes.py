@@ -6,10 +6,8 @@ import asyncio
 from collections import OrderedDict, defaultdict
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Collection,
-    Container,
     Iterable,
     Iterator,
     Mapping,
@@ -18,7 +16,6 @@ from collections.abc import (
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime
-from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -28,13 +25,14 @@ from slumberd.model.feed import (
     Changes,
     FactPlace,
     FeedPlace,
+    FindRows,
     NumberedFact,
     NumberedVersion,
     Reading,
 )
 from slumberd.model.scope import ScopeFilter
 
-_MOST_CHANGES = 5_000
+MOST_CHANGES = 5_000
 """After more changes than this, reading a scope again takes no longer than following them."""
 
 _BYTES_OF_A_CHANGE = 3_000
@@ -47,12 +45,8 @@ FEW_TEXTS = 1_000
 """A search of so few texts takes less than a millisecond, so it needs no thread."""
 
 T = TypeVar("T")
-L = TypeVar("L")
 P = TypeVar("P")
 V = TypeVar("V", bound=NumberedVersion | NumberedFact)
-
-Loaded = tuple[Any, L]
-"""The place up to which something knows the store, and what was made of a scope by then."""
 
 
 class Feed(Protocol[P, V]):
@@ -290,7 +284,9 @@ class Followed(Protocol):
 F = TypeVar("F", bound=Followed)
 
 
-class _Batch(NamedTuple, Generic[V]):
+class Batch(NamedTuple, Generic[V]):
+    """What was written at once: rows, and what was in them then, of any scopes."""
+
     rows: frozenset[Any]
     versions: Sequence[V]
 
@@ -307,9 +303,9 @@ class _Kept(Generic[F, V]):
 
     def __init__(self) -> None:
         self.made: F | None = None
-        self.changes: list[_Batch[V]] = []
+        self.changes: list[Batch[V]] = []
         self.rows: set[Any] = set()
-        self.find_rows: Callable[[ScopeFilter], Awaitable[Container[Any]]] | None = None
+        self.find_rows: FindRows | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -323,7 +319,7 @@ class _Kept(Generic[F, V]):
 
     def add(self, rows: frozenset[Any], versions: Sequence[V]) -> None:
         """Note a change."""
-        self.changes.append(_Batch(rows, versions))
+        self.changes.append(Batch(rows, versions))
         self.rows |= rows
 
     def end(self, count: int) -> None:
@@ -340,8 +336,6 @@ class FollowedScopes(Generic[F, V]):
         make: Makes what an empty scope has.
         threads: Runs all work on it.
         bound: How much memory all of it may take.
-        load: Returns what was made of a scope and saved, if anything.
-        is_of_store: Returns whether the store has what was loaded, but for the rows that changed.
     """
 
     def __init__(
@@ -350,13 +344,8 @@ class FollowedScopes(Generic[F, V]):
         make: Callable[[ScopeFilter], F],
         threads: UserThreads,
         bound: MemoryBound,
-        *,
-        load: Callable[[ScopeFilter], Loaded[F] | None] | None = None,
-        is_of_store: Callable[[F, frozenset[Any]], Awaitable[bool]] | None = None,
     ) -> None:
         self._feed: Feed[Any, V] = feed
-        self._load = load
-        self._is_of_store = is_of_store
         self._make = make
         self._threads = threads
         self._bound = bound
@@ -399,9 +388,7 @@ class FollowedScopes(Generic[F, V]):
         """Read a scope, which takes long; its changes are noted meanwhile."""
         kept = self._kept[scope] = _Kept[F, V]()
         try:
-            made = await self._read_saved(scope)
-            if made is None:
-                made = await self._read_anew(scope)
+            made = await self._begin(scope)
             if kept.changes:  # some may be older than the reading; together they are exact
                 await self._follow()
         except BaseException:
@@ -414,29 +401,11 @@ class FollowedScopes(Generic[F, V]):
             self._bound.use(scope, self._drop, kept.size_bytes)
         return made
 
-    async def _read_anew(self, scope: ScopeFilter) -> F:
+    async def _begin(self, scope: ScopeFilter) -> F:
+        """Return what is made of a scope, as the store is now or later."""
         reading = await self._feed.read_scope(scope)
         with collection_paused():
             return await self._threads.run(scope.user, lambda: self.make(scope, reading.versions))
-
-    async def _read_saved(self, scope: ScopeFilter) -> F | None:
-        """Return what was saved of a scope, brought up to date; None when it cannot be."""
-        if self._load is None:
-            return None
-        loaded = await self._threads.run(scope.user, partial(self._load, scope))
-        if loaded is None:
-            return None
-        place, made = loaded
-        changes = await self._feed.changes(place, most=max(_MOST_CHANGES, len(made) // 2))
-        # A store that was restored from a backup may have had fewer deletions.
-        if changes is None or changes.place.deletion < place.deletion:
-            return None
-        if self._is_of_store is not None and not await self._is_of_store(made, changes.rows):
-            return None
-        if changes.rows:
-            replace = partial(made.replace, changes.rows, changes.versions)
-            await self._threads.run(scope.user, replace)
-        return made
 
     def make(self, scope: ScopeFilter, versions: Iterable[V]) -> F:
         """Return what is made of a scope that has this."""
@@ -446,6 +415,19 @@ class FollowedScopes(Generic[F, V]):
 
     async def _apply(self, scope: ScopeFilter, kept: _Kept[F, V], made: F) -> None:
         changes, find_rows = [*kept.changes], kept.find_rows
+        await self._replace(scope, made, changes, find_rows)
+        kept.end(len(changes))
+        if kept.find_rows is find_rows:
+            kept.find_rows = None
+
+    async def _replace(
+        self,
+        scope: ScopeFilter,
+        made: F,
+        changes: Sequence[Batch[V]],
+        find_rows: FindRows | None,
+    ) -> None:
+        """Apply changes in order, then remove the rows that the scope does not have any more."""
         there = None if find_rows is None else await find_rows(scope)
         if not changes and there is None:
             return
@@ -457,9 +439,6 @@ class FollowedScopes(Generic[F, V]):
                 made.replace([row for row in made.rows() if row not in there], ())
 
         await self._threads.run(scope.user, apply)
-        kept.end(len(changes))
-        if kept.find_rows is find_rows:
-            kept.find_rows = None
 
     async def _follow(self) -> None:
         """Note what has changed in all scopes; forget them when the store cannot tell.
@@ -477,7 +456,7 @@ class FollowedScopes(Generic[F, V]):
 
     async def _read_changes(self) -> None:
         if self._place is not None:
-            changes = await self._feed.changes(self._place, most=_MOST_CHANGES)
+            changes = await self._feed.changes(self._place, most=MOST_CHANGES)
             if changes is not None:
                 self._place = changes.place
                 self._note(changes)

@@ -1,10 +1,11 @@
-"""Save the indexes of scopes in files, and load them: each file holds the index of one scope.
+"""Save the indexes of scopes in files, and load them: each file holds one index of one scope.
 
 The files of a user are in a directory of its own. Who saves opens that directory before it reads
 the store. An erasure moves the directory away and removes it, so that nobody can write into it any
 more: no index that was read before an erasure is saved after it.
 
 A file is replaced as a whole. One that is damaged, or was made with other settings, is not used.
+Its time is that of its last use: the files that were used longest ago go when all take too much.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import shutil
 import sys
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from hashlib import blake2b
@@ -27,9 +28,9 @@ import orjson
 from slumberd.file_modes import create_file, is_shared, make_directory
 from slumberd.model.errors import StoreError
 from slumberd.model.feed import Deletion, FeedPlace, are_unknown
-from slumberd.model.firing import Position
 from slumberd.model.scope import ScopeFilter
 from slumberd.search.columns import Parts, SavedParts, read_array
+from slumberd.search.hits import Kind
 from slumberd.search.scope_vectors import VECTOR_ROWS
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ LEAST_TEXTS = 1_000
 EPISODE_ROWS = "episode_rows"
 """The part with the rows of the episodes that an index has."""
 
-_FORMAT = 2
+_FORMAT = 3
 _BEGINNING = b"slumberd index\n\0"
 _ALIGNMENT = 64
 _LONGEST_HEADER = 2**24
@@ -52,96 +53,97 @@ _GONE, _NEW, _INDEX = ".gone-", ".new", ".index"
 """In the names of directories that are being removed, of files that are being written, of files."""
 
 
-class SavedIndex(NamedTuple):
-    """An index that was saved.
-
-    Attributes:
-        place: Up to where it knows the episodes.
-        parts: What the index loads.
-    """
-
-    place: FeedPlace
-    parts: Parts
-
-
 class _Checked(NamedTuple):
     """Up to which deletion a file was checked.
 
     Attributes:
-        version: Its inode, and when it was written.
-        deletion: The number of the deletion; None for a file that cannot be used.
+        version: Its inode, and its time.
+        is_usable: Whether an index can be loaded from it.
+        deletion: The number of the deletion of an episode; None for an index of facts.
     """
 
     version: tuple[int, int]
+    is_usable: bool
     deletion: int | None
 
 
-class SavedFile(NamedTuple):
-    """A file of an index.
-
-    Attributes:
-        path: The file.
-        problem: What is wrong with it; empty for a whole file.
-    """
-
-    path: Path
-    problem: str
-
-
 class SavedIndexes:
-    """The saved indexes of one store.
+    """The saved indexes of a store of episodes and a store of facts.
 
     Args:
         state: The state directory. The indexes are in a directory in it.
-        store: What tells the store from others.
+        store: What tells the stores from others.
         made_with: The settings that an index depends on. Another version of slumberd, of Python or
             of the stemmer makes another index, too.
+        most_bytes: How many bytes all files may take.
     """
 
     def __init__(
-        self, state: Path, *, store: Sequence[object], made_with: Sequence[object]
+        self,
+        state: Path,
+        *,
+        store: Sequence[object],
+        made_with: Sequence[object],
+        most_bytes: int = 2**40,
     ) -> None:
         self._state = state
+        self._most_bytes = most_bytes
         stamp = [_FORMAT, *store, *made_with, *_versions()]
         self._stamp = blake2b(orjson.dumps(stamp), digest_size=16).hexdigest()
         self._checked: dict[Path, _Checked] = {}
 
-    def load(self, scope: ScopeFilter) -> SavedIndex | None:
-        """Return the index of a scope; None when there is none that can be used."""
-        path = _directory_of(self._state, scope.user) / _name_of(scope)
+    def load(self, kind: Kind, scope: ScopeFilter) -> tuple[list[Any], Parts] | None:
+        """Return the place up to which the index of a scope knows its store, and what it loads.
+
+        None when there is none that can be used.
+        """
+        path = _directory_of(self._state, scope.user) / _name_of(kind, scope)
         try:
             with path.open("rb") as file:
                 header = _read_header(file)
-                if header["stamp"] != self._stamp or header["scope"] != _parts_of(scope):
+                if header["stamp"] != self._stamp or header["index"] != _parts_of(kind, scope):
                     return None
-                parts = _read_parts(file, header, unchecked=(VECTOR_ROWS,))
-                return SavedIndex(_place_of(header), dict(parts))
+                parts = dict(_read_parts(file, header, unchecked=(VECTOR_ROWS,)))
+            with suppress(OSError):  # only the owner notes a use
+                os.utime(path)
+            return header["place"], parts
         except (OSError, ValueError, LookupError, TypeError):
             return None
+
+    def remove_oldest(self) -> int:
+        """Remove the files that were used longest ago when all take too much; return how many."""
+        files = sorted(_files_in(self._state), key=lambda one: one[1].st_mtime_ns, reverse=True)
+        taken = removed = 0
+        for path, status in files:
+            taken += status.st_size
+            if taken > self._most_bytes:
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+                    removed += 1
+                    path.parent.rmdir()  # unless it has other files
+        return removed
 
     def find_deletions(self) -> dict[Path, int]:
         """Return by file the number of the last deletion that it knows of, or was checked for.
 
         A file that cannot be used is removed: nobody would bring it up to date.
         """
-        found: dict[Path, int] = {}
-        for path in self._state.glob(f"{DIRECTORY}/*/*{_INDEX}"):
+        checked: dict[Path, _Checked] = {}
+        for path, status in _files_in(self._state):
+            version = status.st_ino, status.st_mtime_ns
             with suppress(OSError):  # it has just been removed
-                status = path.stat()
-                version = status.st_ino, status.st_mtime_ns
-                checked = self._checked.get(path)
-                if checked is None or checked.version != version:
-                    checked = _Checked(version, self._deletion_in(path))
-                if checked.deletion is None:
+                found = self._checked.get(path)
+                if found is None or found.version != version:
+                    found = self._check(path, version)
+                if found.is_usable:
+                    checked[path] = found
+                else:
                     path.unlink()
-                    continue
-                self._checked[path] = checked
-                found[path] = checked.deletion
-        self._checked = {path: self._checked[path] for path in found}
-        return found
+        self._checked = checked
+        return {path: one.deletion for path, one in checked.items() if one.deletion is not None}
 
-    def _deletion_in(self, path: Path) -> int | None:
-        """Return the last deletion that a file knows of; None for one that cannot be used.
+    def _check(self, path: Path, version: tuple[int, int]) -> _Checked:
+        """Return whether a file can be used, and the last deletion that it knows of.
 
         Raises:
             OSError: It cannot be read.
@@ -149,11 +151,11 @@ class SavedIndexes:
         with path.open("rb") as file:
             try:
                 header = _read_header(file)
-                if header["stamp"] == self._stamp:
-                    return _place_of(header).deletion
+                is_of_episodes = header["index"][0] == "episode"
+                deletion = FeedPlace.of_saved(header["place"]).deletion if is_of_episodes else None
+                return _Checked(version, header["stamp"] == self._stamp, deletion)
             except (ValueError, LookupError, TypeError):
-                pass
-        return None
+                return _Checked(version, is_usable=False, deletion=None)
 
     def remove_gone(self, known: Mapping[Path, int], deletions: Sequence[Deletion]) -> int:
         """Remove the files that hold a deleted episode, or may hold one; return how many.
@@ -189,7 +191,7 @@ class SavedIndexes:
             yield None
             return
         try:
-            yield IndexWriter(descriptor, self._stamp)
+            yield IndexWriter(descriptor, self._stamp, self._most_bytes)
         finally:
             os.close(descriptor)
 
@@ -200,24 +202,33 @@ class IndexWriter:
     Args:
         directory: The descriptor of the user's directory.
         stamp: What an index must have been made with.
+        most_bytes: How many bytes a file may take.
     """
 
-    def __init__(self, directory: int, stamp: str) -> None:
+    def __init__(self, directory: int, stamp: str, most_bytes: int) -> None:
         self._directory = directory
         self._stamp = stamp
+        self._most_bytes = most_bytes
 
-    def save(self, scope: ScopeFilter, place: FeedPlace, parts: SavedParts) -> bool:
+    def save(
+        self, kind: Kind, scope: ScopeFilter, place: Sequence[object], parts: SavedParts
+    ) -> bool:
         """Save the index of a scope, and return whether that was done.
 
-        It is not done when the disk is full, or when the user was erased since `writing`.
+        It is not done when the disk is full, when the index is too large, when a text has half of a
+        surrogate pair, or when the user was erased since `writing`.
         """
-        name = _name_of(scope)
+        name = _name_of(kind, scope)
         fresh = f"{name}.{token_hex(8)}{_NEW}"
         try:
+            encoded = {name: _bytes_of(part) for name, part in parts.items()}
+            if sum(map(len, encoded.values())) > self._most_bytes:
+                return False
             self._remove_unfinished(name)
             descriptor = create_file(Path(fresh), os.O_WRONLY, dir_fd=self._directory)
             with os.fdopen(descriptor, "wb") as file:
-                _write(file, self._stamp, scope, place, parts)
+                header = {"stamp": self._stamp, "index": _parts_of(kind, scope), "place": place}
+                _write(file, header, encoded)
             os.replace(fresh, name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
         except (OSError, TypeError):  # orjson refuses half of a surrogate pair
             with suppress(OSError):
@@ -225,10 +236,10 @@ class IndexWriter:
             return False
         return True
 
-    def remove(self, scope: ScopeFilter) -> None:
+    def remove(self, kind: Kind, scope: ScopeFilter) -> None:
         """Remove the saved index of a scope, if there is one and it may be removed."""
         with suppress(OSError):
-            os.unlink(_name_of(scope), dir_fd=self._directory)
+            os.unlink(_name_of(kind, scope), dir_fd=self._directory)
 
     def _remove_unfinished(self, name: str) -> None:
         """Remove what a process left that ended while it saved the same index."""
@@ -295,15 +306,18 @@ def remove_all_indexes(state: Path) -> None:
 
 def size_of_indexes(state: Path) -> int:
     """Return the bytes of all saved indexes."""
-    found = 0
-    for path in state.glob(f"{DIRECTORY}/*/*"):
-        with suppress(OSError):  # it has just been replaced
-            found += path.stat().st_size
-    return found
+    return sum(status.st_size for _, status in _files_in(state))
 
 
-def check_indexes(state: Path) -> Iterator[SavedFile]:
-    """Yield each saved index, read whole."""
+def _files_in(state: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield each file of a saved index."""
+    for path in state.glob(f"{DIRECTORY}/*/*{_INDEX}"):
+        with suppress(OSError):  # it has just been removed
+            yield path, path.stat()
+
+
+def check_indexes(state: Path) -> Iterator[tuple[Path, str]]:
+    """Yield each saved index, and what is wrong with it; empty for one that is whole."""
     for path in sorted(state.glob(f"{DIRECTORY}/*/*{_INDEX}")):
         problem = ""
         try:
@@ -317,7 +331,7 @@ def check_indexes(state: Path) -> Iterator[SavedFile]:
             problem = f"cannot be read: {error.strerror}"
         except (ValueError, LookupError, TypeError):
             problem = "is damaged"
-        yield SavedFile(path, problem)
+        yield path, problem
 
 
 def _versions() -> list[object]:
@@ -337,12 +351,12 @@ def local_time_zone() -> list[float | None]:
     return [None if one is None else one.total_seconds() for one in offsets]
 
 
-def _parts_of(scope: ScopeFilter) -> list[str | None]:
-    return [scope.user, scope.session, scope.agent]
+def _parts_of(kind: Kind, scope: ScopeFilter) -> list[str | None]:
+    return [kind, scope.user, scope.session, scope.agent]
 
 
-def _name_of(scope: ScopeFilter) -> str:
-    return f"{_hash_of(_parts_of(scope))}{_INDEX}"
+def _name_of(kind: Kind, scope: ScopeFilter) -> str:
+    return f"{_hash_of(_parts_of(kind, scope))}{_INDEX}"
 
 
 def _directory_of(state: Path, user: str) -> Path:
@@ -368,26 +382,18 @@ def _open_directory(state: Path, user: str) -> int:
     return os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def _write(
-    file: BinaryIO, stamp: str, scope: ScopeFilter, place: FeedPlace, parts: SavedParts
-) -> None:
-    views = {name: _bytes_of(part) for name, part in parts.items()}
-    header = {
-        "stamp": stamp,
-        "scope": _parts_of(scope),
-        "place": [*place.without_id().position, place.deletion],
-        "parts": {name: [len(view), zlib.crc32(view)] for name, view in views.items()},
-    }
-    encoded = orjson.dumps(header)
+def _write(file: BinaryIO, header: Mapping[str, Any], parts: Mapping[str, memoryview]) -> None:
+    sums = {name: [len(part), zlib.crc32(part)] for name, part in parts.items()}
+    encoded = orjson.dumps({**header, "parts": sums})
     encoded = len(encoded).to_bytes(8, "little") + encoded
     file.write(_BEGINNING + zlib.crc32(encoded).to_bytes(8, "little") + encoded)
-    for view in views.values():
+    for part in parts.values():
         file.write(bytes(-file.tell() % _ALIGNMENT))
-        file.write(view)
+        file.write(part)
 
 
-def _bytes_of(part: Buffer) -> memoryview:
-    view = memoryview(part)
+def _bytes_of(part: Buffer | Callable[[], Buffer]) -> memoryview:
+    view = memoryview(part() if callable(part) else part)
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
@@ -408,11 +414,6 @@ def _read_header(file: BinaryIO) -> dict[str, Any]:
         raise ValueError("damaged")
     header: dict[str, Any] = orjson.loads(encoded)
     return header
-
-
-def _place_of(header: Mapping[str, Any]) -> FeedPlace:
-    seq, eid, deletion = header["place"]
-    return FeedPlace(Position(seq, eid), deletion)
 
 
 def _has_row(path: Path, deletions: Iterable[Deletion]) -> bool:

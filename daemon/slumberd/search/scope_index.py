@@ -56,8 +56,9 @@ _LEAST_FIRST_PART = 3
 _LEAST_LAST_PART = 2
 """The least letters of a compound that is split, and of its two parts."""
 
-_BYTES_OF_TEXT = 600
-"""About the bytes that the index keeps of a text beside its words."""
+_BYTES_OF_TEXT = 300
+_BYTES_OF_TURN = 300
+"""About the bytes that the index keeps of a text beside its words, and of one that it keeps."""
 
 _DAY = 86_400_000_000
 """Microseconds."""
@@ -208,39 +209,34 @@ class ScopeIndex:
         self._same: dict[int, list[int]] = {}
         """By the hash of their own words, the numbers of texts; equal words have one hash."""
         self._saved_same = array("q"), array("I")
-        """The same of saved texts: the hashes in order, and the number of each."""
+        """The same of saved texts: the hash of each, and their numbers in the order of hashes."""
         self._neighbours = Neighbours(self._entries_of_sessions)
         self._similar = SimilarWords() if UNKNOWN in languages else None
         self._words = TermIndex(self._neighbours, self._similar, self._age)
         self._vectors = ScopeVectors(self._neighbours) if self._has_vectors else None
 
     def parts(self) -> SavedParts:
-        """Return what `load` needs. The texts are not in it.
-
-        Raises:
-            TypeError: A text has half of a surrogate pair, which is not written.
-        """
-        numbers = sorted(self._numbers.values(), key=self._hashes.__getitem__)
+        """Return what `load` needs. The texts are not in it."""
+        hashes, used = self._hashes[:], [*self._numbers.values()]
         state = {
             "languages": self.languages,
             "counted": self._counted.counts(),
             "kept": sorted(self._kept),
-            "ids": self._ids,
-            "sessions": self._sessions.values,
-            "speakers": self._speakers.values,
+            "ids": self._ids[:],
+            "sessions": self._sessions.values[:],
+            "speakers": self._speakers.values[:],
         }
         own: SavedParts = {
-            "scope": orjson.dumps(state),
-            "recognised": self._recognised,
-            "ats": self._ats,
-            "session_of": self._session_of,
-            "session_uses": self._sessions.uses,
-            "speaker_of": self._speaker_of,
-            "speaker_uses": self._speakers.uses,
-            "signs": self._signs,
-            "hashes": self._hashes,
-            "same_hashes": array("q", map(self._hashes.__getitem__, numbers)),
-            "same_numbers": array("I", numbers),
+            "scope": lambda: orjson.dumps(state),
+            "recognised": self._recognised[:],
+            "ats": self._ats[:],
+            "session_of": self._session_of[:],
+            "session_uses": self._sessions.uses[:],
+            "speaker_of": self._speaker_of[:],
+            "speaker_uses": self._speakers.uses[:],
+            "signs": self._signs[:],
+            "hashes": hashes,
+            "same": lambda: array("I", sorted(used, key=hashes.__getitem__)),
         }
         vectors = self._vectors.parts() if self._vectors is not None else {}
         return own | self._neighbours.parts() | self._words.parts() | vectors
@@ -267,8 +263,7 @@ class ScopeIndex:
         self._speaker_of = read_array("I", parts["speaker_of"])
         self._signs = read_array("B", parts["signs"])
         self._hashes = read_array("q", parts["hashes"])
-        hashes, numbers = parts["same_hashes"], parts["same_numbers"]
-        self._saved_same = read_array("q", hashes), read_array("I", numbers)
+        self._saved_same = self._hashes[:], read_array("I", parts["same"])
         self._neighbours.load(parts)
         self._words.load(parts)
         if self._vectors is not None:
@@ -296,7 +291,8 @@ class ScopeIndex:
     def size_bytes(self) -> int:
         """About how much memory the index takes."""
         vectors = self._vectors.size_bytes if self._vectors is not None else 0
-        return self._words.size_bytes + vectors + _BYTES_OF_TEXT * len(self._ids)
+        of_texts = _BYTES_OF_TEXT * len(self._ids) + _BYTES_OF_TURN * len(self._turns)
+        return self._words.size_bytes + vectors + of_texts
 
     @property
     def analyser(self) -> Analyser:
@@ -401,7 +397,9 @@ class ScopeIndex:
         """Return the numbers of the texts with just these words, or at least with their hash."""
         wanted = _hash_of(words)
         hashes, numbers = self._saved_same
-        begin, end = bisect_left(hashes, wanted), bisect_right(hashes, wanted)
+        hash_of = hashes.__getitem__
+        begin = bisect_left(numbers, wanted, key=hash_of)
+        end = bisect_right(numbers, wanted, begin, key=hash_of)
         saved = [number for number in numbers[begin:end] if self._hashes[number] == wanted]
         return {*saved, *self._same.get(wanted, ())}
 

@@ -88,7 +88,7 @@ class ScopeVectors:
             "vector_texts": self._texts.tobytes(),
             "vector_weights": self._weights.tobytes(),
             "vector_sum": orjson.dumps(_sum_of(self._rows.reshape(-1))),
-            VECTOR_ROWS: self._rows.data.cast("B") if len(self._rows) else b"",
+            VECTOR_ROWS: self._rows.tobytes(),
             "vector_lengths": self._lengths[: len(self._rows)].tobytes(),
             "vector_mean": self._mean.tobytes(),
             "vector_scales": self._scales.tobytes(),

@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar, cast, overload
+from typing import Any, TypeVar, cast
 
 from slumberd.clock import Clock, SystemClock
-from slumberd.garbage_collection import collection_paused
 from slumberd.model.arguments import (
     require_instant,
     require_iterable,
@@ -19,15 +18,13 @@ from slumberd.model.arguments import (
 )
 from slumberd.model.episode import (
     FUTURE_TOLERANCE_SECONDS,
-    instant,
     microseconds,
 )
 from slumberd.model.errors import UsageError
 from slumberd.model.fact import Fact, FactPattern, QuotedEpisode, SupersededByEpisode
-from slumberd.model.feed import Deletion, FeedPlace, NumberedFact, NumberedVersion
+from slumberd.model.feed import Deletion, FactPlace, FeedPlace, NumberedFact, NumberedVersion
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import MARKS
-from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
 from slumberd.model.texts import AUTO
 from slumberd.search.context import (
     OF_SUPERSEDED,
@@ -39,23 +36,18 @@ from slumberd.search.context import (
     TokenCounter,
 )
 from slumberd.search.embeddings import forget_vectors
+from slumberd.search.episode_index import EpisodeIndex
+from slumberd.search.fact_index import FactIndex
 from slumberd.search.followed_scopes import (
     FEW_TEXTS,
-    FollowedScopes,
-    Loaded,
     MemoryBound,
     SearchedEpisodes,
     SearchedFacts,
     UserThreads,
 )
 from slumberd.search.hits import KINDS, MOST_COMPARED, Hit, Kind, name_similar_turns
-from slumberd.search.indexes import (
-    EpisodeIndex,
-    FactIndex,
-    IndexedFact,
-    KeptEpisode,
-)
-from slumberd.search.saved_indexes import IndexWriter, SavedIndexes
+from slumberd.search.saved_indexes import SavedIndexes
+from slumberd.search.saved_scopes import SavedScopes
 from slumberd.search.scope_index import FoundText
 from slumberd.search.terms import forget_words
 
@@ -102,7 +94,7 @@ class Searcher:
         recorded_at: Returns the newest instant that the ledger recorded; None without a ledger.
             While the clock is behind it, one of both is wrong, and no episode is of the future.
         most_bytes: About how much memory the indexes may take.
-        saved: Where the indexes of episodes are saved; None saves none.
+        saved: Where the indexes are saved; None saves none.
 
     Raises:
         UsageError: The language is unknown.
@@ -135,21 +127,29 @@ class Searcher:
         self._saved = saved
         self._threads = UserThreads()
         self._bound = MemoryBound(most_bytes, kinds=1 if facts is None else 2)
-        self._episodes = FollowedScopes[EpisodeIndex, NumberedVersion](
+        self._episodes = SavedScopes[EpisodeIndex, NumberedVersion](
             memory.feed,
             self._new_episode_index,
             self._threads,
             self._bound,
-            load=None if saved is None else self._load,
+            kind="episode",
+            read_place=FeedPlace.of_saved,
+            saved=saved,
             is_of_store=self._is_of_store,
         )
-        self._followed_facts = (
-            None
-            if facts is None
-            else FollowedScopes[FactIndex, NumberedFact](
-                facts.feed, self._new_fact_index, self._threads, self._bound
+        self._followed_facts: SavedScopes[FactIndex, NumberedFact] | None = None
+        if facts is not None:
+            self._followed_facts = SavedScopes(
+                facts.feed,
+                self._new_fact_index,
+                self._threads,
+                self._bound,
+                kind="fact",
+                read_place=FactPlace.of_saved,
+                saved=saved,
             )
-        )
+        self._saving = asyncio.Lock()
+        """An erasure waits for the copy of an index that is being written."""
         self._builder = ContextBuilder(tokens or EstimatedTokens())
 
     @property
@@ -191,15 +191,20 @@ class Searcher:
         _check(limit, kinds)
         scope = ScopeFilter.of(user, session, agent)
         async with self._threads.turn(user):
-            facts, episodes = await self._indexes(scope, as_of, episodes="episode" in kinds)
-            of_facts = facts if "fact" in kinds and session is None else None
+            episodes = None
+            if "episode" in kinds:
+                facts, episodes = await self._indexes(scope, as_of)
+            else:
+                facts = await self._fact_index(scope, as_of)
 
             def find() -> list[Hit]:
                 found: list[Hit] = []
                 if episodes is not None:
-                    found += _find_episodes(episodes, facts, query, limit, min_score)
-                if of_facts is not None:
-                    found += _find_facts(of_facts, query, limit, min_score)
+                    found += episodes.find(
+                        query, limit=limit, least=min_score, aliases=facts.aliases
+                    )
+                if "fact" in kinds and session is None:
+                    found += facts.find(query, limit=limit, least=min_score)
                 found.sort(key=lambda hit: (-hit.score, hit.kind != "fact", hit.id))
                 return name_similar_turns(found[:limit])
 
@@ -238,7 +243,7 @@ class Searcher:
         scope = ScopeFilter.of(user, None, agent)
         async with self._threads.turn(user):
             facts = await self._fact_index(scope, as_of)
-            return await self._threads.run(user, partial(_find_named, facts, question, limit))
+            return await self._threads.run(user, partial(facts.find_named, question, limit=limit))
 
     async def context(  # noqa: PLR0913 # the scope, and what is quoted
         self,
@@ -307,22 +312,9 @@ class Searcher:
         scope = ScopeFilter.of(user, None, agent)
         async with self._threads.turn(user):
             facts = await self._fact_index(scope, None)
-            hits = await self._threads.run(user, partial(_rank_by_standing, facts))
+            hits = await self._threads.run(user, facts.by_standing)
         parts = ContextParts(facts=hits)
         return await self._threads.run(user, partial(self._builder.build, parts, budget))
-
-    def _load(self, scope: ScopeFilter) -> Loaded[EpisodeIndex] | None:
-        """Return the saved index of a scope; None when there is none that can be used."""
-        found = None if self._saved is None else self._saved.load(scope)
-        if found is None:
-            return None
-        index = self._new_episode_index(scope)
-        try:
-            with collection_paused():
-                index.load(found.parts)
-        except (LookupError, TypeError, ValueError):  # it was written by other code
-            return None
-        return found.place, index
 
     async def _is_of_store(self, index: EpisodeIndex, changed: frozenset[int]) -> bool:
         """Return whether the store has the newest episodes of an index that was loaded.
@@ -337,15 +329,17 @@ class Searcher:
         return index.has_all(rows, await self._feed.versions(rows))
 
     async def save(self) -> None:
-        """Save the indexes of episodes of which much is not saved yet, or saved episodes are gone.
-
-        Searches wait meanwhile, for some milliseconds for 1,000 episodes.
-        """
+        """Save the indexes of which much is not saved yet, or which have gone episodes."""
         saved = self._saved
         if saved is None:
             return
-        for scope in [scope for scope, one in self._episodes.kept() if one.is_to_save]:
-            await self._save(saved, scope)
+        kinds: list[SavedScopes[Any, Any] | None] = [self._episodes, self._followed_facts]
+        scopes = [(kind, scope) for kind in kinds if kind for scope in kind.to_save()]
+        for kind, scope in scopes:
+            async with self._saving:
+                await kind.save(saved, scope)
+        if scopes:
+            await asyncio.to_thread(saved.remove_oldest)
 
     async def remove_gone(self, deletions: Callable[[int], Awaitable[list[Deletion]]]) -> int:
         """Remove the saved indexes that hold deleted episodes, of whatever scope; return how many.
@@ -361,17 +355,6 @@ class Searcher:
             return 0
         return await asyncio.to_thread(self._saved.remove_gone, known, found)
 
-    async def _save(self, saved: SavedIndexes, scope: ScopeFilter) -> None:
-        user = scope.user
-        async with self._threads.turn(user):
-            with saved.writing(user) as writer:
-                # What was erased before is gone from the index now. After it, nothing is saved.
-                place = self._episodes.place  # before: others may follow the store meanwhile
-                index = await self._episodes.current(scope)
-                if writer is not None and place is not None:
-                    await self._threads.run(user, partial(_save, writer, scope, place, index))
-                index.note_saved()
-
     async def forget(self, user: str) -> None:
         """Drop all that is kept in memory of a user's texts, once they are erased.
 
@@ -380,7 +363,7 @@ class Searcher:
         Args:
             user: Whose texts.
         """
-        async with self._threads.turn(user):
+        async with self._saving, self._threads.turn(user):
             await self._threads.run(user, self._forget_words)  # after what a cancelled search began
             self._episodes.drop(user)
             if self._followed_facts is not None:
@@ -404,26 +387,10 @@ class Searcher:
             return {}
         return await self._facts.find_superseded([*quoted.values()], valid_at=as_of)
 
-    @overload
     async def _indexes(
         self, scope: ScopeFilter, as_of: datetime | None
-    ) -> tuple[FactIndex, EpisodeIndex]: ...
-
-    @overload
-    async def _indexes(
-        self, scope: ScopeFilter, as_of: datetime | None, *, episodes: bool
-    ) -> tuple[FactIndex, EpisodeIndex | None]: ...
-
-    async def _indexes(
-        self, scope: ScopeFilter, as_of: datetime | None, *, episodes: bool = True
-    ) -> tuple[FactIndex, EpisodeIndex | None]:
-        """Return the indexes of a scope, without what a mark hides and what is of the future.
-
-        Args:
-            episodes: Whether the index of episodes is needed.
-        """
-        if not episodes:
-            return await self._fact_index(scope, as_of), None
+    ) -> tuple[FactIndex, EpisodeIndex]:
+        """Return the indexes of a scope, without what a mark hides and what is of the future."""
         facts, index = await _both(self._fact_index(scope, as_of), self._all_episodes(scope, as_of))
         hidden = facts.hidden
         if as_of is None and (future := await self._of_the_future(index)):
@@ -468,15 +435,6 @@ class Searcher:
         )
 
 
-def _save(writer: IndexWriter, scope: ScopeFilter, place: FeedPlace, index: EpisodeIndex) -> None:
-    try:
-        is_saved = writer.save(scope, place, index.parts())
-    except TypeError:  # half of a surrogate pair cannot be written
-        is_saved = False
-    if not is_saved and index.has_gone:
-        writer.remove(scope)
-
-
 async def _both(one: Awaitable[S], other: Awaitable[T]) -> tuple[S, T]:
     """Return two results; when one fails, the other does not go on in the background.
 
@@ -501,13 +459,6 @@ def _check(limit: int, kinds: Collection[Kind]) -> None:
         raise UsageError(f"kind {unknown[0]!r} is unknown; the kinds are {' and '.join(KINDS)}")
 
 
-def _rank_by_standing(facts: FactIndex) -> list[Hit]:
-    """Return the facts with the highest confidence first, of equal ones the latest."""
-    ordered = sorted(facts.facts.values(), key=lambda fact: fact.id)
-    ordered.sort(key=lambda fact: (fact.standing, fact.at), reverse=True)
-    return [_hit_of_fact(fact, FoundText(fact.id, fact.standing, 0.0)) for fact in ordered]
-
-
 def _choose_parts(
     question: str, episodes: EpisodeIndex, facts: FactIndex, session: str | None, budget: int
 ) -> ContextParts:
@@ -516,12 +467,12 @@ def _choose_parts(
     # A larger budget changes neither their scores nor their notes, so it never holds fewer of them.
     found = episodes.index.search(question, limit=MOST_RECALLED, aliases=facts.aliases)
     first = found[: max(most, MOST_COMPARED)]
-    hits = [_hit_of_version(episodes.versions[match.id], match) for match in first]
+    hits = [*map(episodes.hit, first)]
     recalled = name_similar_turns(hits)[:most]
     by_id = {hit.id: hit for hit in recalled}
 
     def hit_of(id: str) -> Hit:
-        return by_id.get(id) or _hit_of_version(episodes.versions[id], FoundText(id, 0.0, 0.0))
+        return by_id.get(id) or episodes.hit(FoundText(id, 0.0, 0.0))
 
     before = {
         hit.id: hit_of(id)
@@ -529,7 +480,7 @@ def _choose_parts(
         if (id := episodes.index.previous(hit.id)) is not None
         if episodes.is_short(id)
     }
-    of_facts = _find_facts(facts, question, _MOST_FACTS, 0.0)
+    of_facts = facts.find(question, limit=_MOST_FACTS)
     named = {*facts.named_in(question, [hit.id for hit in of_facts])}
     return ContextParts(
         facts=[hit for hit in of_facts if hit.score >= RELEVANT or hit.id in named],
@@ -562,59 +513,3 @@ def _noted(hit: Hit, superseded: SupersededByEpisode) -> Hit:
     """Return an episode with its claims that are not current any more."""
     found = superseded.get(hit.id) if hit.kind == "episode" else None
     return hit if found is None else replace(hit, superseded=tuple(found.superseded))
-
-
-def _find_episodes(
-    episodes: EpisodeIndex,
-    facts: FactIndex,
-    query: str,
-    limit: int,
-    least: float,
-) -> list[Hit]:
-    found = episodes.index.search(query, limit=limit, least=least, aliases=facts.aliases)
-    return [_hit_of_version(episodes.versions[match.id], match) for match in found]
-
-
-def _find_facts(facts: FactIndex, query: str, limit: int, least: float) -> list[Hit]:
-    found = facts.search(query, limit=limit, least=least)
-    return [_hit_of_fact(facts.facts[match.id], match) for match in found]
-
-
-def _find_named(facts: FactIndex, question: str, limit: int) -> list[Hit]:
-    found = facts.search(question, limit=max(len(facts.facts), 1))
-    named = {*facts.named_in(question, [match.id for match in found])}
-    matches = [match for match in found if match.id in named][:limit]
-    return [_hit_of_fact(facts.facts[match.id], match) for match in matches]
-
-
-def _hit_of_version(version: KeptEpisode, match: FoundText) -> Hit:
-    return Hit(
-        id=version.id,
-        kind="episode",
-        score=match.score,
-        lexical=match.lexical,
-        vector=match.vector,
-        text=version.content,
-        at=instant(version.at),
-        user=version.user,
-        agent=version.agent,
-        session=version.session,
-        speaker=version.speaker or "",
-    )
-
-
-def _hit_of_fact(fact: IndexedFact, match: FoundText) -> Hit:
-    return Hit(
-        id=fact.id,
-        kind="fact",
-        score=match.score,
-        lexical=match.lexical,
-        vector=match.vector,
-        text=fact.text,
-        at=fact.at,
-        user=fact.user,
-        agent=fact.agent,
-        trust=fact.trust,
-        confidence=fact.confidence,
-        sources=fact.sources,
-    )

@@ -55,7 +55,7 @@ class Neighbours:
 
     def parts(self) -> SavedParts:
         """Return what `load` needs."""
-        return {"previous": self.previous, "next": self.next}
+        return {"previous": self.previous[:], "next": self.next[:]}
 
     def load(self, parts: Parts) -> None:
         """Take what was saved."""
@@ -278,28 +278,34 @@ class TermIndex:
 
     def parts(self) -> SavedParts:
         """Return what `load` needs."""
-        found = [self._posting(term) for term in range(len(self._vocabulary))]
-        starts = array("Q", accumulate(map(len, found), initial=0))
-        sets = [None if some is None else sorted(some) for some in self._sets.values]
+        found = [*map(self._bytes_of_posting, range(len(self._vocabulary)))]
         state = {
             "removed": [*self._removed.items()],
             "sides": [*self._sides],
-            "sets": sets,
+            "sets": [None if some is None else sorted(some) for some in self._sets.values],
             "uses": [*self._sets.uses],
             "count": self._count,
             "entries": self._entries,
         }
+        vocabulary = self._vocabulary[:]
         return {
-            "terms": self._terms,
-            "ends": self._ends,
-            "factors": self._factors,
-            "names": self._names,
-            "dates": self._dates,
-            "vocabulary": orjson.dumps(self._vocabulary),
-            "starts": starts,
+            "terms": self._terms[:],
+            "ends": self._ends[:],
+            "factors": self._factors[:],
+            "names": self._names[:],
+            "dates": self._dates[:],
+            "vocabulary": lambda: orjson.dumps(vocabulary),
+            "starts": array("Q", accumulate((len(one) // 8 for one in found), initial=0)),
             "postings": b"".join(found),
-            "words": orjson.dumps(state),
+            "words": lambda: orjson.dumps(state),
         }
+
+    def _bytes_of_posting(self, term: int) -> bytes | memoryview:
+        found = self._postings[term]
+        return self._saved_posting(term) if found is None else found.tobytes()
+
+    def _saved_posting(self, term: int) -> memoryview:
+        return self._saved[8 * self._starts[term] : 8 * self._starts[term + 1]]
 
     def load(self, parts: Parts) -> None:
         """Take what was saved."""
@@ -388,8 +394,7 @@ class TermIndex:
         """Return the texts of a term, by its number; read them if they are saved."""
         found = self._postings[term]
         if found is None:
-            begin, end = 8 * self._starts[term], 8 * self._starts[term + 1]
-            found = self._postings[term] = read_array("Q", self._saved[begin:end])
+            found = self._postings[term] = read_array("Q", self._saved_posting(term))
         return found
 
     def _begin_of(self, number: int) -> int:

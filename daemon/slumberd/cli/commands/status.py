@@ -457,7 +457,8 @@ def _describe_search(search: dict[str, Any], indexes: dict[str, Any]) -> str:
     """Return the language of a search in words, what it recognises, and what its indexes take."""
     taken, most = indexes["index_bytes"], megabytes(indexes["max_index_bytes"])
     sizes = "" if taken is None else f"; indexes {megabytes(taken)} of {most}"
-    sizes += f"; saved indexes {megabytes(search['saved_bytes'])}" if search["saved_bytes"] else ""
+    saved = search["saved_bytes"]
+    sizes += f"; saved indexes {megabytes(saved)} of {most}" if saved else ""
     if search["language"] is None:
         return f"without a language{sizes}"
     counts = ", ".join(f"{name} {count}" for name, count in search["recognised"].items())

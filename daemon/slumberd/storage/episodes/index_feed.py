@@ -78,9 +78,12 @@ class IndexFeed:
         deleted = _deleted_after(session, place.deletion)
         if len(written) > most or are_unknown(deleted, place.deletion):
             return None
+        now = _place(session)
+        if now.deletion < place.deletion:  # a store that was restored had fewer
+            return None
         gone = (one.row for one in deleted if one.row is not None)
         rows = frozenset(row for (row,) in written).union(gone)
-        return FeedChanges(_place(session), rows, self._versions(session, rows))
+        return FeedChanges(now, rows, self._versions(session, rows))
 
     async def versions(self, rows: Iterable[int]) -> list[NumberedVersion]:
         """Return what is readable in some rows."""

@@ -31,7 +31,6 @@ from slumberd.model.errors import MemoryScopeError, RecordRefusedError
 from slumberd.model.extraction import RecordedSummary
 from slumberd.model.feed import EpisodeChanges, FeedPlace
 from slumberd.model.firing import Position, ReadWindow, Window
-from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.record import ErasedList
 from slumberd.model.rule import ConsolidationRule, own_rule
 from slumberd.model.salience import Access

@@ -37,13 +37,9 @@ from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact, FactPattern, QuotedEpisode, SupersededByEpisode, assume_utc
 from slumberd.model.feed import LedgerChanges, LedgerPlace
 from slumberd.model.firing import START, Firing, Outcome, Trigger, Window
-from slumberd.model.record import Break, Checkpoint
-from slumberd.model.scope import ScopeFilter
-from slumberd.model.scope import ScopeFilter, fact_id_of
-from slumberd.model.store_status import MigrationPlan, StoreHealth
-from slumberd.model.superseded import QuotedEpisode, SupersededByEpisode
 from slumberd.model.record import Break, Checkpoint, ErasedList
-from slumberd.model.scope import ScopeFilter, fact_id_of
+from slumberd.model.scope import ScopeFilter
+from slumberd.model.store_status import MigrationPlan, StoreHealth
 from slumberd.search.vectors import TextComparer
 from slumberd.storage.audit.explain import why
 from slumberd.storage.audit.key_history import history_of
