@@ -9,7 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+    Set,
+)
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -102,13 +110,14 @@ class StageRun:
         self._dropped: set[str] = set()
         self._is_broken = False
 
-    async def parts(self, at_once: int) -> AsyncIterator[Part]:
+    async def parts(self, at_once: int, *, everything: bool = False) -> AsyncIterator[Part]:
         """Yield what the stages look at; owners are sorted.
 
         Args:
             at_once: So many marks are read at once.
+            everything: Whether they look at all, whatever the notes say.
         """
-        found = await self._find_changed()
+        found = None if everything else await self._find_changed()
         async for part in self._every_part(at_once) if found is None else found:
             yield part._replace(known=await self._with_ended(part))
 
@@ -122,7 +131,7 @@ class StageRun:
             unmarkable={*map(episode_id_of, marks)} - known.marks.keys(),
             unweightable={*map(episode_id_of, weights)} - known.weights.keys(),
             unsummarisable=summaries - known.summaries.keys(),
-            stages_entries=self._notes is not None and not self._window.dry_run,
+            stages_entries=self._notes is not None,
         )
 
     async def _ended(self, channel: str, eids: Set[str]) -> set[str]:
@@ -227,11 +236,15 @@ class StageRun:
         """
         if self._notes is None or self._window.dry_run:
             return
-        archived = part.archived
-        entries = [one._replace(archived_at=archived.get(one.id)) for one in staged]
+        entries = _entries_of(part, staged)
         gone = part.ids - {one.id for one in entries} - self._pending()
         self._dropped |= gone
         await self._write(partial(self._notes.save, part.owner, entries, gone))
+
+    async def find_changed(self) -> set[tuple[Owner, str]] | None:
+        """Return the episodes that the stages look at; None when they look at all."""
+        found = await self._find_changed()
+        return None if found is None else {(one.owner, id) async for one in found for id in one.ids}
 
     def _pending(self) -> Set[str]:
         """Return the episodes of which the rule has not read the newest version."""
@@ -256,6 +269,37 @@ class StageRun:
         except StoreError as error:
             self._is_broken = True
             warn_of_notes(self._rule.id, error)
+
+
+def _entries_of(part: Part, staged: Sequence[StagedEntry]) -> list[StagedEntry]:
+    """Return what is kept of the episodes of a part, with the instants of their marks."""
+    return [one._replace(archived_at=part.archived.get(one.id)) for one in staged]
+
+
+def find_wrong(notes: StageNotes, part: Part, staged: Sequence[StagedEntry]) -> dict[str, str]:
+    """Return the episodes of an owner about which the notes say something else, and what.
+
+    Args:
+        part: All episodes of the owner.
+        staged: What must be kept of them.
+    """
+    wanted = {one.id: one for one in _entries_of(part, staged)}
+    eids = wanted.keys() | notes.eids(part.owner)
+    noted = {one.id: one for one in notes.entries(part.owner, eids)}
+    return {
+        id: _describe_difference(noted.get(id), wanted.get(id))
+        for id in eids
+        if noted.get(id) != wanted.get(id)
+    }
+
+
+def _describe_difference(noted: StagedEntry | None, wanted: StagedEntry | None) -> str:
+    if noted is None:
+        return "is missing"
+    if wanted is None:
+        return "is of no use: no stage sees the episode"
+    pairs = zip(StagedEntry._fields, noted, wanted, strict=True)
+    return f"has a wrong {' and '.join(name for name, left, right in pairs if left != right)}"
 
 
 def warn_of_notes(rule_id: str, error: StoreError) -> None:

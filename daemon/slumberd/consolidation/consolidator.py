@@ -752,8 +752,8 @@ class Consolidator:
         await self._lines.complete(outcome, cancelled=cancelled)
         return outcome
 
-    def note_stages_in(self, index: StageIndex) -> None:
-        """Keep in an index what the stages of rules need to know of past episodes."""
+    def note_stages_in(self, index: StageIndex | None) -> None:
+        """Keep in an index what stages need to know of past episodes; None keeps nothing."""
         self._marking.index = index
 
     async def erase_notes(self, user: str, eids: Collection[str]) -> int:
