@@ -253,6 +253,10 @@ def _no_copies(_: str) -> None:
     """Do nothing: there are no other copies."""
 
 
+EndMarks = Callable[[Sequence[EpisodeVersion]], Awaitable[object]]
+"""Commits the end of a rule's marks of some episodes."""
+
+
 class Retention(NamedTuple):
     """How long archived episodes are kept.
 
@@ -267,18 +271,19 @@ class Retention(NamedTuple):
     purged: Callable[[str], object] = _no_copies
 
 
-async def purge(
+async def purge(  # noqa: PLR0913 # what retention depends on
     episodes: EpisodeLog,
     facts: FactTarget,
     retention: Retention,
     rule: ConsolidationRule,
     marking: Marking,
     end: StageEnd,
+    end_marks: EndMarks,
 ) -> list[str]:
     """Delete the episodes that a rule archived long ago; return their ids, sorted.
 
     An episode stays as long as a current fact cites it, other than marks, as long as another rule
-    has not read it, and when it changed after a position. Its mark and its ledger rows stay.
+    has not read it, and when it changed after a position. Its mark ends, and its ledger rows stay.
 
     Args:
         facts: The store of facts, with the marks.
@@ -286,6 +291,7 @@ async def purge(
         rule: The rule, whose stages have just run.
         marking: Knows which episodes it archived.
         end: Where its stages ended.
+        end_marks: Ends the rule's marks of episodes.
     """
     last = expired_upto(end.at, purge_after_seconds=retention.purge_after)
     archived = await marking.archived(rule, end, last)
@@ -300,13 +306,15 @@ async def purge(
     if not versions:
         return []
     cited = await facts.cited_episodes([version.id for version in versions])
-    own = {version.id: version.seq for version in versions if version.id not in cited}
+    own = [version for version in versions if version.id not in cited]
     purged: list[str] = []
     # In parts: a writer waits for one transaction at most.
-    ids = [*own]
     for first in range(0, len(own), _AT_ONCE):
-        some = ids[first : first + _AT_ONCE]
-        purged += await episodes.purge({id: own[id] for id in some})
+        some = own[first : first + _AT_ONCE]
+        # The marks end first: after a kill, the next firing archives the episodes again. In the
+        # other order, nothing would lead to the marks any more.
+        await end_marks(some)
+        purged += await episodes.purge({version.id: version.seq for version in some})
     users = {version.id: version.user for version in versions}
     for user in sorted({users[id] for id in purged}):
         retention.purged(user)
