@@ -13,7 +13,7 @@ import orjson
 
 from slumberd.consolidation.firing import FireRequest
 from slumberd.model.episode import Episode
-from slumberd.model.stages import Decay, Dedup
+from slumberd.model.stages import Decay, Dedup, Summarise
 from slumberd.storage.sqlite.stage_file import StageFile
 from tests.bench.databases import USERS, Workshop
 from tests.bench.measuring import Cost, Line, Table, at_most, run, timed_async
@@ -66,6 +66,31 @@ def _measure_new(table: Table, shop: Workshop) -> None:
     first, last = found[shop.small], found[shop.large]
     name = f"one new episode above {shop.large:,}, to one above {shop.small:,}"
     table.ratio(SECTION, name, (last[0], first[0]), at_most(1.3))
+    name = f"... in a rule with `summarise`, of a user with {shop.small:,}"
+    one = asyncio.run(_fire_summarising(shop))
+    table.add(Line(SECTION, name, "ms", [1_000 * time for time in one], bound=at_most(50)))
+
+
+async def _fire_summarising(shop: Workshop) -> list[float]:
+    """Return the processor seconds of firings with one new episode in a session of many."""
+    folder = shop.folder / "sessions"
+    folder.mkdir()
+    nightly = rule("nightly", start="now", stages=(Summarise(when_more_than=20),), then_emits=[])
+    made = [Episode(**found) for found in _unique_episodes(shop.small + shop.times)]
+    one: list[float] = []
+    async with open_stores(folder) as home:
+        home.consolidator.note_stages_in(StageFile(folder / "stages.db", "bench"))
+        in_sessions = [
+            found.model_copy(update={"session": f"s{number % shop.small // 50}"})
+            for number, found in enumerate(made)
+        ]
+        await home.put(*in_sessions[: shop.small])
+        for number in range(shop.times + 2):  # the second firing looks at what the first has marked
+            await home.put(*in_sessions[shop.small :][max(0, number - 2) : max(0, number - 1)])
+            request = FireRequest(nightly, "cron", _day(number))
+            one.append((await timed_async(home.consolidator.fire(request))).processor)
+    shutil.rmtree(folder)
+    return one[2:]
 
 
 async def _fire_new(shop: Workshop, count: int) -> tuple[list[float], float]:

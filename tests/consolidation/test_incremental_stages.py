@@ -22,7 +22,7 @@ from slumberd.consolidation.incoming import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.consolidation.stage_runs import Retention
 from slumberd.model.episode import Episode, EpisodeVersion
-from slumberd.model.errors import ForgottenError, NothingKeptError
+from slumberd.model.errors import ForgottenError, MemoryScopeError, NothingKeptError
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Report, Window
 from slumberd.model.rule import ConsolidationRule
@@ -58,6 +58,9 @@ STAGES: list[tuple[Stage, ...]] = [
     (Importance(below=0.4), Dedup(similarity=1.0), Decay(action="reweight", threshold=0.3)),
     (Summarise(when_more_than=2), Decay(half_life=2 * HOUR, threshold=0.2)),
     (Dedup(method="exact"), Dedup(similarity=0.6)),
+    (Dedup(similarity=0.6), Summarise(when_more_than=1), Decay(half_life=HOUR, threshold=0.2)),
+    (Decay(half_life=HOUR, threshold=0.2), Summarise(when_more_than=3), Dedup(method="exact")),
+    (Importance(below=0.4), Summarise(when_more_than=1), Decay(action="reweight")),
 ]
 
 puts = st.tuples(
@@ -66,6 +69,7 @@ puts = st.tuples(
     st.integers(0, len(TEXTS) - 1),
     st.integers(0, 6),
     st.sampled_from([None, 0.1, 0.5, 0.7, 1.0]),
+    st.sampled_from([None, None, "s0", "s1"]),
 )
 fires = st.tuples(
     st.just("fire"), st.sampled_from(["first", "second"]), st.sampled_from([0, 1, 30, 60, 300])
@@ -85,7 +89,7 @@ steps = st.one_of(
         st.just("forget"), st.sampled_from(["user", "session", "episode"]), st.integers(0, 9)
     ),
     st.tuples(st.just("backfill"), st.sampled_from(["first", "second"])),
-    st.tuples(st.just("change"), st.sampled_from(["first", "second"]), st.integers(0, 5)),
+    st.tuples(st.just("change"), st.sampled_from(["first", "second"]), st.integers(0, 8)),
     st.tuples(st.just("file"), st.sampled_from(["lose", "damage", "lock", "unnote"])),
     st.tuples(st.just("break"), st.integers(0, 3)),
 )
@@ -149,11 +153,18 @@ class Story:
             self._stages[step[1]] = STAGES[step[2]]
 
     async def _put(
-        self, side: Side, id: str, text: int, hour: int, importance: float | None
+        self,
+        side: Side,
+        id: str,
+        text: int,
+        hour: int,
+        importance: float | None,
+        session: str | None = None,
     ) -> None:
         user, agent = OWNERS[IDS.index(id) % len(OWNERS)]
         stated = {} if importance is None else {"importance": importance}
-        with suppress(ForgottenError):  # not newer than the erasure of its scope
+        # It may not be newer than the erasure of its scope, or be of another session.
+        with suppress(ForgottenError, MemoryScopeError):
             await side.home.put(
                 built(
                     id,
@@ -161,7 +172,7 @@ class Story:
                     timestamp=at(hour * 600 + IDS.index(id)),
                     user=user,
                     agent=agent,
-                    session=f"s{IDS.index(id) % 2}",
+                    session=session or f"s{IDS.index(id) % 2}",
                     metadata=stated,
                     source_node="chat" if text % 3 else "note",
                 )
@@ -319,6 +330,98 @@ async def test_what_changed_is_looked_at_again(
     new_stores: NewStores, steps: list[tuple[Any, ...]]
 ) -> None:
     await run(new_stores, [*KEPT_BY_ITS_DUPLICATE, *steps])
+
+
+ALONE_IN_A_SESSION = [
+    ("change", "first", 8),
+    ("change", "second", 2),
+    ("put", "e0", 4, 0, 0.9),
+    ("fire", "first", 0),
+    ("fire", "first", 0),
+]
+"""The stages of the first rule summarise a session of two; all has settled, and nothing is due."""
+
+SUMMARISED = [
+    *ALONE_IN_A_SESSION,
+    ("put", "e6", 5, 1, 0.9),
+    ("fire", "first", 0),
+    ("fire", "first", 0),
+]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([*ALONE_IN_A_SESSION, ("put", "e6", 5, 1, 0.9)], id="another one comes"),
+        pytest.param(
+            [
+                *ALONE_IN_A_SESSION,
+                ("change", "first", 6),
+                ("put", "e3", 4, 0, 0.9),
+                ("fire", "first", 0),
+                ("put", "e6", 5, 1, 0.9),
+                ("fire", "first", 0),
+                ("fire", "first", 0),
+                ("put", "e3", 2, 0, 0.9),
+            ],
+            id="one is no duplicate any more",
+        ),
+        pytest.param(
+            [
+                *ALONE_IN_A_SESSION,
+                ("change", "first", 6),
+                ("put", "e6", 0, 1, 0.9),
+                ("put", "e9", 5, 1, 0.9, "s0"),
+                ("fire", "first", 0),
+                ("end", "summaries", 0),
+                ("fire", "first", 0),
+                ("fire", "first", 0),
+                ("put", "e3", 4, 2, 0.9),
+            ],
+            id="the first one of an ended summary is a duplicate now",
+        ),
+        pytest.param(
+            [
+                *ALONE_IN_A_SESSION,
+                ("put", "e6", 5, 1, 0.1),
+                ("fire", "first", 0),
+                ("fire", "first", 0),
+                ("put", "e6", 5, 1, 0.9),
+            ],
+            id="an archived one is edited",
+        ),
+        pytest.param(
+            [
+                *ALONE_IN_A_SESSION,
+                ("change", "first", 4),
+                ("put", "e3", 5, 1, 0.9, "s0"),
+                ("put", "e6", 5, 2, 0.9),
+                ("fire", "first", 0),
+                ("put", "e9", 5, 2, 0.9, "s0"),
+                ("fire", "first", 0),
+                ("fire", "first", 0),
+                ("delete", "e3"),
+                ("put", "e3", 2, 1, 0.9, "s1"),
+            ],
+            id="one leaves after a part was summarised",
+        ),
+        pytest.param([*SUMMARISED, ("put", "e6", 5, 2, 0.9)], id="one is edited"),
+        pytest.param([*SUMMARISED, ("put", "e0", 4, 0, 0.1)], id="the first is unimportant"),
+        pytest.param([*SUMMARISED, ("delete", "e0")], id="the first is deleted"),
+        pytest.param(
+            [*SUMMARISED, ("delete", "e0"), ("fire", "first", 0), ("put", "e6", 5, 2, 0.9)],
+            id="the other one is edited after the first was deleted",
+        ),
+        pytest.param([*SUMMARISED, ("end", "marks", 0)], id="a person ends a mark"),
+        pytest.param([*SUMMARISED, ("end", "summaries", 0)], id="a person ends the summary"),
+        pytest.param([*SUMMARISED, ("undo", 0)], id="the summary is undone"),
+        pytest.param([*SUMMARISED, ("change", "first", 0)], id="its rule summarises no more"),
+    ],
+)
+async def test_a_session_is_looked_at_as_a_whole(
+    new_stores: NewStores, steps: list[tuple[Any, ...]]
+) -> None:
+    await run(new_stores, [*steps, ("fire", "first", 0), ("fire", "second", 1)])
 
 
 def turn(id: str, session: str, speaker: str, text: str, seconds: int) -> Episode:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.stage_runs import Retention
 from slumberd.model.episode import Episode
+from slumberd.model.errors import StoreError
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Report
 from slumberd.model.rule import ConsolidationRule
@@ -67,10 +68,57 @@ async def test_archived_episode_is_deleted_after_its_time(provider: Provider) ->
         assert await ids(home) == ["e2"]
         [line] = [line for line in logs if line["event"] == "episodes.purged"]
         assert (line["rule_id"], line["count"], line["episode_ids"]) == ("nightly", 1, ["e1"])
-        # The mark stays, and explains what became of the episode.
-        marks = await home.facts.query(FactPattern(channel="marks"))
-        assert [fact.id for fact in marks] == ["@marks/e1", "@marks/e2"]
+        assert await marked(home) == ["@marks/e2"]
         assert (await home.facts.verify())[2] is None
+
+
+async def marked(home: OpenStores) -> list[str]:
+    return [fact.id for fact in await home.facts.query(FactPattern(channel="marks"))]
+
+
+async def test_mark_of_a_deleted_episode_ends_and_its_past_can_be_asked_for(
+    provider: Provider,
+) -> None:
+    async with open_stores(provider) as home:
+        keep_for(home, 30)
+        await home.put(said("e1", "Hello there"))
+        await fire(home, 9)
+        late = await fire(home, 99)
+        assert (late.purged, await marked(home)) == (["e1"], [])
+
+        day_before = at(98 * DAY)
+        pattern = FactPattern(channel="marks")
+        then = await home.facts.query(pattern, believed_at=day_before)
+
+        assert [fact.id for fact in then] == ["@marks/e1"]
+        await home.facts.ledger.undo(late.firing_ids[-1], at=at(99 * DAY), by="me", dry_run=False)
+        assert await marked(home) == ["@marks/e1"]
+        assert (await fire(home, 100)).purged == []
+        assert (await home.facts.verify())[2] is None
+
+
+async def be_killed(*_: object) -> NoReturn:
+    raise StoreError("killed")
+
+
+async def test_episode_whose_deletion_was_killed_is_archived_and_deleted_later(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_stores(provider) as home:
+        keep_for(home, 30)
+        await home.put(said("e1", "Hello there"))
+        await fire(home, 9)
+        with monkeypatch.context() as killed:
+            killed.setattr(type(home.memory), "purge", be_killed)
+            with pytest.raises(StoreError, match="killed"):
+                await fire(home, 99)
+        assert (await marked(home), await ids(home)) == ([], ["e1"])
+
+        again = await fire(home, 99)
+        late = await fire(home, 129)
+
+        assert (again.purged, late.purged) == ([], ["e1"])
+        assert (await marked(home), await ids(home)) == ([], [])
 
 
 async def test_other_copies_of_a_deleted_episode_are_removed_of_its_user(

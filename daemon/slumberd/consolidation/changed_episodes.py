@@ -9,7 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+    Set,
+)
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -28,7 +36,9 @@ from slumberd.consolidation.stages.neighbours import (
     Comparable,
     are_near,
     comparable_of,
+    group_traces,
     kept_trace,
+    named_episode,
     need_all,
     traces_of,
 )
@@ -40,7 +50,14 @@ from slumberd.model.firing import Window
 from slumberd.model.pattern import OneOf
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import channel_of, episode_id_of, fact_id_of
-from slumberd.model.stages import MARKS, SUMMARIES, WEIGHTS, KnownMarks, StagedEntry
+from slumberd.model.stages import (
+    MARKS,
+    SUMMARIES,
+    SUMMARISES,
+    WEIGHTS,
+    KnownMarks,
+    StagedEntry,
+)
 
 _log = structlog.get_logger("slumberd")
 
@@ -102,13 +119,14 @@ class StageRun:
         self._dropped: set[str] = set()
         self._is_broken = False
 
-    async def parts(self, at_once: int) -> AsyncIterator[Part]:
+    async def parts(self, at_once: int, *, everything: bool = False) -> AsyncIterator[Part]:
         """Yield what the stages look at; owners are sorted.
 
         Args:
             at_once: So many marks are read at once.
+            everything: Whether they look at all, whatever the notes say.
         """
-        found = await self._find_changed()
+        found = None if everything else await self._find_changed()
         async for part in self._every_part(at_once) if found is None else found:
             yield part._replace(known=await self._with_ended(part))
 
@@ -122,7 +140,7 @@ class StageRun:
             unmarkable={*map(episode_id_of, marks)} - known.marks.keys(),
             unweightable={*map(episode_id_of, weights)} - known.weights.keys(),
             unsummarisable=summaries - known.summaries.keys(),
-            stages_entries=self._notes is not None and not self._window.dry_run,
+            stages_entries=self._notes is not None,
         )
 
     async def _ended(self, channel: str, eids: Set[str]) -> set[str]:
@@ -141,8 +159,6 @@ class StageRun:
             async for fact in current_facts(self._facts, channel, at_once)
         ]
         every = known_marks(facts, self._rule.id, anew=self._anew)
-        if self._place is not None and any(marks.summaries for marks in every.values()):
-            self._place = self._place._replace(whole=True)
         archived: defaultdict[Owner, dict[str, int]] = defaultdict(dict)
         for fact in facts if self._notes is not None else ():
             archived[fact.user, fact.agent].update(_archived_in([fact], self._rule.id))
@@ -166,7 +182,6 @@ class StageRun:
             and former.at <= self._at
             and former.position.seq <= window.after.seq
             and ledger.known
-            and (former.whole or not await self._has_own_summary(ledger.fact_ids))
         ):
             former = None
         place = None if former is None else FeedPlace(former.position, former.deletion)
@@ -175,8 +190,6 @@ class StageRun:
             former = None
         if former is None and not window.dry_run:
             await self._write(notes.clear)
-        rule = self._rule
-        whole = rule.extract is not None or need_all(rule.stages)
         self._changes = changes
         self._place = StagePlace(
             fingerprint,
@@ -184,11 +197,10 @@ class StageRun:
             changes.place.deletion,
             ledger.place,
             self._at,
-            whole if former is None else former.whole,
         )
         if former is None:
             return None
-        search = ChangedEpisodes(self._episodes, self._facts, rule, notes, whole=former.whole)
+        search = ChangedEpisodes(self._episodes, self._facts, self._rule, notes)
         return search.find(changes, ledger.fact_ids, self._at, users)
 
     async def _noted_place(self, notes: StageNotes) -> tuple[StagePlace | None, Set[str]]:
@@ -213,12 +225,6 @@ class StageRun:
         found = await asyncio.to_thread(self._notes.owners_of, deleted)
         return not deleted <= {eid for eid, _ in found}
 
-    async def _has_own_summary(self, fact_ids: Iterable[str]) -> bool:
-        """Return whether one of some facts is a current summary of the rule."""
-        ids = sorted(id for id in fact_ids if channel_of(id) == SUMMARIES)
-        found = await _facts_of(self._facts, ids)
-        return any(is_of_rule(fact, self._rule.id) for fact in found)
-
     async def save(self, part: Part, staged: Sequence[StagedEntry]) -> None:
         """Keep what the stages need to know of the episodes of a part.
 
@@ -227,11 +233,15 @@ class StageRun:
         """
         if self._notes is None or self._window.dry_run:
             return
-        archived = part.archived
-        entries = [one._replace(archived_at=archived.get(one.id)) for one in staged]
+        entries = _entries_of(part, staged)
         gone = part.ids - {one.id for one in entries} - self._pending()
         self._dropped |= gone
         await self._write(partial(self._notes.save, part.owner, entries, gone))
+
+    async def find_changed(self) -> set[tuple[Owner, str]] | None:
+        """Return the episodes that the stages look at; None when they look at all."""
+        found = await self._find_changed()
+        return None if found is None else {(one.owner, id) async for one in found for id in one.ids}
 
     def _pending(self) -> Set[str]:
         """Return the episodes of which the rule has not read the newest version."""
@@ -258,6 +268,37 @@ class StageRun:
             warn_of_notes(self._rule.id, error)
 
 
+def _entries_of(part: Part, staged: Sequence[StagedEntry]) -> list[StagedEntry]:
+    """Return what is kept of the episodes of a part, with the instants of their marks."""
+    return [one._replace(archived_at=part.archived.get(one.id)) for one in staged]
+
+
+def find_wrong(notes: StageNotes, part: Part, staged: Sequence[StagedEntry]) -> dict[str, str]:
+    """Return the episodes of an owner about which the notes say something else, and what.
+
+    Args:
+        part: All episodes of the owner.
+        staged: What must be kept of them.
+    """
+    wanted = {one.id: one for one in _entries_of(part, staged)}
+    eids = wanted.keys() | notes.eids(part.owner)
+    noted = {one.id: one for one in notes.entries(part.owner, eids)}
+    return {
+        id: _describe_difference(noted.get(id), wanted.get(id))
+        for id in eids
+        if noted.get(id) != wanted.get(id)
+    }
+
+
+def _describe_difference(noted: StagedEntry | None, wanted: StagedEntry | None) -> str:
+    if noted is None:
+        return "is missing"
+    if wanted is None:
+        return "is of no use: no stage sees the episode"
+    pairs = zip(StagedEntry._fields, noted, wanted, strict=True)
+    return f"has a wrong {' and '.join(name for name, left, right in pairs if left != right)}"
+
+
 def warn_of_notes(rule_id: str, error: StoreError) -> None:
     """Log that the notes of a rule cannot be opened or written."""
     _log.warning("stage_notes.failed", rule_id=rule_id, problem=str(error))
@@ -275,11 +316,18 @@ def _archived_in(facts: Iterable[Fact], rule_id: str) -> dict[str, int]:
 
 @dataclass(slots=True)
 class _Seen:
-    """What is known of the episodes of one owner while their neighbours are looked for."""
+    """What is known of the episodes of one owner while their neighbours are looked for.
 
+    Attributes:
+        free: Those that have no mark, or whose mark may end: they may be summarised.
+        groups: The traces of the groups of those whose group was not looked for.
+    """
+
+    free: set[str]
     ids: set[str] = field(default_factory=set)
     facts: list[Fact] = field(default_factory=list)
     compared: dict[str, Comparable | None] = field(default_factory=dict)
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 class ChangedEpisodes:
@@ -288,7 +336,6 @@ class ChangedEpisodes:
     Args:
         facts: The store of facts, with the marks.
         notes: What is kept of the episodes that the stages have seen.
-        whole: Whether the stages must see all episodes of an owner together.
     """
 
     def __init__(
@@ -297,14 +344,13 @@ class ChangedEpisodes:
         facts: FactTarget,
         rule: ConsolidationRule,
         notes: StageNotes,
-        *,
-        whole: bool,
     ) -> None:
         self._episodes = episodes
         self._facts = facts
         self._rule = rule
         self._notes = notes
-        self._whole = whole
+        # What a text says may depend on the turns before.
+        self._whole = rule.extract is not None or need_all(rule.stages)
 
     async def find(
         self, changes: EpisodeChanges, fact_ids: Iterable[str], at: int, users: Set[str]
@@ -360,8 +406,8 @@ class ChangedEpisodes:
         return self._part(owner, ids, facts)
 
     async def _marks_of(self, owner: Owner, eids: Set[str]) -> list[Fact]:
-        """Return the current marks and weights of an owner that are about some episodes."""
-        found = await facts_about(self._facts, (MARKS, WEIGHTS), eids)
+        """Return the current marks, weights and summaries of an owner with the ids of episodes."""
+        found = await facts_about(self._facts, (MARKS, WEIGHTS, SUMMARIES), eids)
         return [fact for fact in found if (fact.user, fact.agent) == owner]
 
     def _part(self, owner: Owner, ids: Set[str], facts: Sequence[Fact]) -> Part:
@@ -370,19 +416,22 @@ class ChangedEpisodes:
         return Part(owner, ids, known, _archived_in(facts, rule_id))
 
     async def _near(self, owner: Owner, seeds: Set[str], rewritten: Set[str]) -> Part:
-        """Return episodes with all those that they reach through duplicates and marks."""
-        seen = _Seen()
+        """Return episodes with all those that they reach through duplicates, marks and groups."""
+        seen = _Seen(free={*seeds})
         reached = {*seeds, *await asyncio.to_thread(self._former, owner, seeds, rewritten)}
         while reached:
             seen.ids |= reached
             facts = await self._marks_of(owner, reached)
             seen.facts += facts
-            kept = {
-                mark.object
-                for mark in (mark_in(fact) for fact in facts if channel_of(fact.id) == MARKS)
-                if mark.kind == "duplicate_of"
-            }
-            reached = (kept | await self._neighbours(owner, reached, seen)) - seen.ids
+            seen.free |= reached - {episode_id_of(one.id) for one in facts if _is_mark(one)}
+            named: set[str] = set()
+            for fact in facts:
+                names = _named_in(fact)
+                named |= names
+                # Only a change of what is named, or of the mark itself, can end a mark.
+                if not names.isdisjoint(seeds):
+                    seen.free |= {episode_id_of(fact.id), *names}
+            reached = (named | await self._neighbours(owner, reached, seen)) - seen.ids
         return self._part(owner, seen.ids, seen.facts)
 
     def _former(self, owner: Owner, seeds: Set[str], rewritten: Set[str]) -> set[str]:
@@ -393,7 +442,7 @@ class ChangedEpisodes:
         return found | {one.kept for one in before if one.kept}
 
     async def _neighbours(self, owner: Owner, eids: Set[str], seen: _Seen) -> set[str]:
-        """Return the duplicates of episodes, and those whose texts are similar."""
+        """Return the episodes whose mark names one of some, or which are similar, or in a group."""
         await self._compare(eids, seen)
         by_trace: defaultdict[int, list[Comparable]] = defaultdict(list)
         for one in (seen.compared[eid] for eid in eids):
@@ -401,6 +450,8 @@ class ChangedEpisodes:
                 for trace in traces_of(one, self._rule.stages):
                     by_trace[trace].append(one)
         links = {kept_trace(eid) for eid in eids}
+        for eid in seen.groups.keys() & seen.free:
+            links.update(seen.groups.pop(eid))
         rows = await asyncio.to_thread(self._notes.traced, owner, [*by_trace, *links])
         linked = {eid for trace, eid in rows if trace in links}
         similar = [(trace, eid) for trace, eid in rows if trace not in links]
@@ -419,7 +470,19 @@ class ChangedEpisodes:
         seen.compared.update(dict.fromkeys(wanted))
         for version in await self._read(wanted):
             if version.matched and not version.fault:
-                seen.compared[version.id] = comparable_of(entry_of(version))
+                entry = entry_of(version)
+                seen.compared[version.id] = comparable_of(entry)
+                seen.groups[version.id] = group_traces(entry, self._rule.stages)
+
+
+def _named_in(fact: Fact) -> set[str]:
+    """Return the episodes that a mark or a summary names."""
+    named = {*fact.payload.get(SUMMARISES, ())}
+    return named | {named_episode(mark_in(fact))} - {""} if _is_mark(fact) else named
+
+
+def _is_mark(fact: Fact) -> bool:
+    return channel_of(fact.id) == MARKS
 
 
 async def marked_of(facts: FactTarget, user: str) -> set[str]:

@@ -26,6 +26,7 @@ from slumberd.consolidation.firing import (
     step_back,
 )
 from slumberd.consolidation.incoming import Bounds, Condition, DeltaBatch, never
+from slumberd.consolidation.marks import ended_marks
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, FactTarget, StageIndex
 from slumberd.consolidation.stage_runs import Marking, Retention, StageEnd, purge
 from slumberd.garbage_collection import PORTION, free_in_portions
@@ -53,7 +54,7 @@ from slumberd.model.firing import (
     Window,
 )
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.stages import MARKS
+from slumberd.model.stages import MARKS, KnownMarks
 
 _GATE_SECONDS = 5.0
 """How long a gate may measure relevance for one batch; the next batch continues."""
@@ -404,9 +405,20 @@ class Consolidator:
                     return
         if self.retention is not None and not report.dry_run:
             end = StageEnd(mark, call.request.at, marked)
+            end_marks = partial(self._end_marks, call, window, report)
             report.purged = await purge(
-                self._episodes, self._facts, self.retention, rule, self._marking, end
+                self._episodes, self._facts, self.retention, rule, self._marking, end, end_marks
             )
+
+    async def _end_marks(
+        self, call: FiringCall, window: Window, report: Report, versions: Sequence[EpisodeVersion]
+    ) -> None:
+        """Commit the end of a rule's marks of some episodes."""
+        nothing = window._replace(episodes=(), marks=KnownMarks())
+        batch = await self._consolidate_in_time(call, nothing)
+        ended = {**batch.candidates, MARKS: ended_marks(versions, call.request.rule.id)}
+        batch = replace(batch, candidates=ended)
+        report.add(await self._apply_to(report, batch, self._cancellation(call)))
 
     async def _consolidate_in_time(self, call: FiringCall, window: Window) -> DeltaBatch:
         async with self._time_limit(call):
@@ -752,8 +764,8 @@ class Consolidator:
         await self._lines.complete(outcome, cancelled=cancelled)
         return outcome
 
-    def note_stages_in(self, index: StageIndex) -> None:
-        """Keep in an index what the stages of rules need to know of past episodes."""
+    def note_stages_in(self, index: StageIndex | None) -> None:
+        """Keep in an index what stages need to know of past episodes; None keeps nothing."""
         self._marking.index = index
 
     async def erase_notes(self, user: str, eids: Collection[str]) -> int:

@@ -354,6 +354,11 @@ def _dropped_summaries(
     return found
 
 
+def ended_marks(versions: Iterable[EpisodeVersion], rule_id: str) -> list[Candidate]:
+    """Return what withdraws a rule's marks of some episodes."""
+    return [_unsaid(one, rule_id, fact_id_of(MARKS, one.id), one.id) for one in versions]
+
+
 def _unsaid(version: EpisodeVersion, rule_id: str, fact_id: str, eid: str) -> Unsaid:
     return Unsaid(
         fact_id=fact_id,

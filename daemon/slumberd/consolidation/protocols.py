@@ -373,7 +373,6 @@ class StagePlace(NamedTuple):
         deletion: The number of the last deletion of an episode.
         ledger: The last row of the ledger.
         at: The instant of the firing, microseconds since 1970 UTC.
-        whole: Whether the stages must see all episodes of an owner together.
     """
 
     fingerprint: str
@@ -381,7 +380,6 @@ class StagePlace(NamedTuple):
     deletion: int
     ledger: LedgerPlace
     at: int
-    whole: bool
 
 
 class StageNotes(Protocol):

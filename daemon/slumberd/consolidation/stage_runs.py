@@ -15,15 +15,16 @@ from slumberd.consolidation.changed_episodes import (
     StageRun,
     current_facts,
     facts_about,
+    find_wrong,
     marked_of,
     warn_of_notes,
 )
-from slumberd.consolidation.incoming import Candidate, DeltaBatch
+from slumberd.consolidation.incoming import Bounds, Candidate, DeltaBatch
 from slumberd.consolidation.marks import is_of_rule, mark_in
-from slumberd.consolidation.protocols import EpisodeLog, FactTarget, StageIndex, StageNotes
+from slumberd.consolidation.protocols import EpisodeLog, FactTarget, Owner, StageIndex, StageNotes
 from slumberd.consolidation.stages.decay import ArchivedEntry, expired_upto, find_expired
 from slumberd.model.episode import EpisodeVersion, microseconds
-from slumberd.model.errors import StoreError
+from slumberd.model.errors import StoppedError, StoreError
 from slumberd.model.extraction import SummaryQuestion
 from slumberd.model.fact import Fact
 from slumberd.model.firing import START, Position, Window
@@ -119,6 +120,41 @@ class Marking:
             if writes:
                 warn_of_notes(rule.id, error)
             return None
+
+    async def find_wrong_note(self, rule: ConsolidationRule, window: Window, bounds: Bounds) -> str:
+        """Return which note is not what a look at all episodes would keep; empty for none.
+
+        It leaves out the episodes that the next firing looks at anyway, and writes nothing.
+
+        Args:
+            rule: The rule, with stages.
+            window: Of a dry run; begins and ends at the rule's watermark, and has an instant.
+
+        Raises:
+            StoppedError: The bounds ended it.
+        """
+        notes = await self._open(rule, writes=False)
+        if notes is None:
+            return ""
+        run = StageRun(self._episodes, self._facts, rule, window, notes, anew=False)
+        wrong: dict[tuple[Owner, str], str] = {}
+        try:
+            before = await run.find_changed()
+            if before is None:
+                return ""
+            async for part in run.parts(self._at_once, everything=True):
+                asked = window._replace(episodes=sorted(part.ids), marks=part.known)
+                batch = await self._episodes.consolidate(rule, window=asked, bounds=bounds)
+                found = await asyncio.to_thread(find_wrong, notes, part, batch.staged)
+                wrong |= {(part.owner, eid): problem for eid, problem in found.items()}
+                if bounds.cancelled():
+                    raise StoppedError
+            # Another process may have changed the stores meanwhile.
+            after = await run.find_changed()
+        finally:
+            await asyncio.to_thread(notes.close)
+        named = [] if after is None else sorted(wrong.keys() - before - after)
+        return f"the note of {named[0][1]!r} {wrong[named[0]]}" if named else ""
 
     async def note_erasure(self, user: str, number: int) -> None:
         """Let the next firings look at one user only, after an erasure.
@@ -217,6 +253,10 @@ def _no_copies(_: str) -> None:
     """Do nothing: there are no other copies."""
 
 
+EndMarks = Callable[[Sequence[EpisodeVersion]], Awaitable[object]]
+"""Commits the end of a rule's marks of some episodes."""
+
+
 class Retention(NamedTuple):
     """How long archived episodes are kept.
 
@@ -231,18 +271,19 @@ class Retention(NamedTuple):
     purged: Callable[[str], object] = _no_copies
 
 
-async def purge(
+async def purge(  # noqa: PLR0913 # what retention depends on
     episodes: EpisodeLog,
     facts: FactTarget,
     retention: Retention,
     rule: ConsolidationRule,
     marking: Marking,
     end: StageEnd,
+    end_marks: EndMarks,
 ) -> list[str]:
     """Delete the episodes that a rule archived long ago; return their ids, sorted.
 
     An episode stays as long as a current fact cites it, other than marks, as long as another rule
-    has not read it, and when it changed after a position. Its mark and its ledger rows stay.
+    has not read it, and when it changed after a position. Its mark ends, and its ledger rows stay.
 
     Args:
         facts: The store of facts, with the marks.
@@ -250,6 +291,7 @@ async def purge(
         rule: The rule, whose stages have just run.
         marking: Knows which episodes it archived.
         end: Where its stages ended.
+        end_marks: Ends the rule's marks of episodes.
     """
     last = expired_upto(end.at, purge_after_seconds=retention.purge_after)
     archived = await marking.archived(rule, end, last)
@@ -264,13 +306,15 @@ async def purge(
     if not versions:
         return []
     cited = await facts.cited_episodes([version.id for version in versions])
-    own = {version.id: version.seq for version in versions if version.id not in cited}
+    own = [version for version in versions if version.id not in cited]
     purged: list[str] = []
     # In parts: a writer waits for one transaction at most.
-    ids = [*own]
     for first in range(0, len(own), _AT_ONCE):
-        some = ids[first : first + _AT_ONCE]
-        purged += await episodes.purge({id: own[id] for id in some})
+        some = own[first : first + _AT_ONCE]
+        # The marks end first: after a kill, the next firing archives the episodes again. In the
+        # other order, nothing would lead to the marks any more.
+        await end_marks(some)
+        purged += await episodes.purge({version.id: version.seq for version in some})
     users = {version.id: version.user for version in versions}
     for user in sorted({users[id] for id in purged}):
         retention.purged(user)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-import time
-import unicodedata
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -47,7 +44,6 @@ from slumberd.storage.episodes.writes import log_misspelling
 from slumberd.storage.facts.store import EngineFactStore
 from slumberd.storage.sqlite.backup import SQLiteCopies
 from slumberd.storage.sqlite.schemas import SCHEMAS, find_numbers
-from slumberd.storage.sqlite.stage_file import StageFile
 from slumberd.workers.graph.ladybug_store import LadybugGraphStore
 from slumberd.workers.graph.promotion import EVIDENCE, EVIDENCE_SLOTS, GraphStore, Promoter
 from slumberd.workers.provenance.fathom_sink import FathomSink, open_engine
@@ -290,31 +286,6 @@ def rule_runner_of(settings: Settings, stores: Stores, log: Logs, clock: Clock) 
     consolidator.future_tolerance_seconds = settings.memory.future_tolerance
     promoter = Promoter(partial(graph_of, settings), stores.facts, consolidator, clock)
     return RuleRunner(stores, consolidator, promoter)
-
-
-def note_stages(settings: Settings, runner: RuleRunner) -> None:
-    """Let the stages of rules keep notes of past episodes in the state directory.
-
-    Notes of another version of slumberd must not be used. So there are none where this process may
-    not read its own version.
-    """
-    try:
-        own_version = version("slumberd")
-    except PackageNotFoundError:
-        return
-    memory = settings.memory
-    # Other tables of Unicode, and another local time, let the same episodes read otherwise.
-    zone = (*time.tzname, time.timezone, time.altzone)
-    parts = (
-        own_version,
-        unicodedata.unidata_version,
-        memory.scope_mismatch,
-        memory.naive_timestamps,
-        memory.future_tolerance,
-        sorted(memory.person),
-        zone,
-    )
-    runner.consolidator.note_stages_in(StageFile(settings.stages_path, repr(parts)))
 
 
 def limits_of(settings: Settings) -> Limits:

@@ -27,7 +27,6 @@ from slumberd.daemon.background import (
 from slumberd.daemon.components import Components
 from slumberd.daemon.composition import (
     moves_of,
-    note_stages,
     open_under,
     provenance_sink,
     publisher_of,
@@ -52,6 +51,7 @@ from slumberd.daemon.language_model import answer_recorder, model_worker_of, rea
 from slumberd.daemon.reload import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.daemon.rules import paused_rules_of
 from slumberd.daemon.shard_counts import count_shards
+from slumberd.daemon.stage_notes import stage_file_of
 from slumberd.daemon.standby import Standby
 from slumberd.daemon.stores import database_status_of, inspections_of, searcher_of
 from slumberd.daemon.systemd import Notifier, Watchdog, pulse_beside_rewriting
@@ -253,7 +253,7 @@ class Daemon:
             answer_recorder(settings, stores, clock) as recorder,
         ):
             runner = rule_runner_of(settings, stores, self._logs, clock)
-            note_stages(settings, runner)
+            runner.consolidator.note_stages_in(stage_file_of(settings))
             runner.consolidator.retention = retention_of(settings, lambda: self._rules)
             await self._recover(runner)
             await runner.consolidator.checkpoint()

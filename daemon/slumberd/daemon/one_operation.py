@@ -11,7 +11,6 @@ from slumberd.consolidation.protocols import Logs
 from slumberd.daemon.background import ReductionAlarm
 from slumberd.daemon.composition import (
     moves_of,
-    note_stages,
     open_for_dry_run,
     open_for_writing,
     retention_of,
@@ -21,6 +20,7 @@ from slumberd.daemon.control_socket import encode_request
 from slumberd.daemon.language_model import answer_recorder, model_worker_of
 from slumberd.daemon.reload import apply_channels
 from slumberd.daemon.rules import paused_rules_of, rules_of
+from slumberd.daemon.stage_notes import stage_file_of
 from slumberd.daemon.stores import erase_files_of
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
@@ -58,7 +58,7 @@ async def run_operation(
         answer_recorder(settings, stores, clock) as recorder,
     ):
         runner = rule_runner_of(settings, stores, logs, clock)
-        note_stages(settings, runner)
+        runner.consolidator.note_stages_in(stage_file_of(settings))
         runner.consolidator.retention = retention_of(settings, lambda: rules)
         if not dry_run:
             await runner.consolidator.log_pending_records()

@@ -108,13 +108,6 @@ def memory_of(
     )
 
 
-def stage_notes_problem(settings: Settings) -> str:
-    """Return what is wrong with the notes of the stages of rules; empty when nothing is."""
-    from slumberd.storage.sqlite.stage_file import StageFile
-
-    return StageFile(settings.stages_path, "").find_problem()
-
-
 def facts_of(
     settings: Settings,
     clock: Clock,

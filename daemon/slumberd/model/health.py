@@ -227,7 +227,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "daemon.down": ("error", "a daemon runs; only `slumberd status --check` looks for it"),
     "daemon.silent": ("error", "a running daemon answers on its control socket"),
     "state.missing": ("error", "the state directory and its databases exist"),
-    "stage_notes.damaged": ("warning", "the notes of the stages of rules are whole"),
+    "stage_notes.damaged": ("warning", "the notes of stages are what the stages would keep"),
     "state.unreadable": ("error", "the list of paused rules can be read"),
     "restore.unfinished": ("error", "every restore that was begun is finished"),
     "file.open": (

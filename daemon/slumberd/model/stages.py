@@ -170,8 +170,9 @@ class StagedEntry(NamedTuple):
         due: The first instant at which time alone can change what the stages say of it, in
             microseconds since 1970 UTC; `ALWAYS_DUE` when the next firing must look at it; None
             when time changes nothing.
-        kept: The episode that it is a duplicate of; empty when it is none.
-        traces: Two episodes that may be duplicates of each other have a number in common.
+        kept: The episode that its mark names: that which it repeats, or that with the id of its
+            summary. Empty when there is none.
+        traces: Two episodes that may depend on each other have a number in common.
         archived_at: When this rule marked it as archived or as a duplicate, in microseconds since
             1970 UTC; None when it did not.
     """

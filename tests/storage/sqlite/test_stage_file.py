@@ -19,7 +19,7 @@ from slumberd.storage.sqlite.stage_file import RuleNotes, StageFile
 pytestmark = pytest.mark.integration
 
 ANN, BOB = ("ann-canary", "chat"), ("bob", "chat")
-PLACE = StagePlace("as it is", Position(7, "e7-canary"), 3, LedgerPlace(9, b"chain"), 50, False)
+PLACE = StagePlace("as it is", Position(7, "e7-canary"), 3, LedgerPlace(9, b"chain"), 50)
 OLD = StagedEntry("e1-canary", 40, "e2", (-5, 2**62), 30)
 NEW = StagedEntry("e2", ALWAYS_DUE, "", (-5,))
 

@@ -11,7 +11,9 @@ from slumberd.consolidation.stages.duplicates import find_duplicates, no_vectors
 from slumberd.consolidation.stages.entries import Archive, Entry, Summary, SummaryFailure, in_order
 from slumberd.consolidation.stages.neighbours import (
     comparable_of,
+    group_traces,
     kept_trace,
+    named_episode,
     need_all,
     next_change,
     traces_of,
@@ -117,12 +119,9 @@ def decide_marks(  # noqa: PLR0913 # one for each thing that it depends on
 def staged_entry(
     id: str, due: int | None, known: KnownMarks, traces: Sequence[int] = ()
 ) -> StagedEntry:
-    """Return what is kept of an episode; a duplicate has a trace of the kept episode."""
-    mark = known.marks.get(id)
-    if mark is None or mark.mark.kind != "duplicate_of":
-        return StagedEntry(id, due, "", (*traces,))
-    kept = mark.mark.object
-    return StagedEntry(id, due, kept, (*traces, kept_trace(kept)))
+    """Return what is kept of an episode; a trace leads to the episode that its mark names."""
+    kept = named_episode(known.marks[id].mark) if id in known.marks else ""
+    return StagedEntry(id, due, kept, (*traces, kept_trace(kept)) if kept else (*traces,))
 
 
 def _weighs(stage: Stage) -> bool:
@@ -330,19 +329,21 @@ class _Run:
         )
         if changes.summaries or changes.dropped or changes.unsummarised:
             changed.update(self._entries)
-        compares = not need_all(stages) and any(isinstance(one, Dedup) for one in stages)
         others = self._unselected & (self._known.marks.keys() | self._known.weights.keys())
         found: list[StagedEntry] = []
         for id in sorted(self._entries.keys() | others):
             entry = self._entries.get(id)
-            traces = traces_of(comparable_of(entry), stages) if entry and compares else ()
             due = ALWAYS_DUE if id in changed else self._next_change(entry, stages)
-            mark = self._known.marks.get(id)
-            kept = mark.mark.object if mark and mark.mark.kind == "duplicate_of" else ""
-            found.append(
-                StagedEntry(id, due, kept, (*traces, kept_trace(kept)) if kept else traces)
-            )
+            found.append(staged_entry(id, due, self._known, self._traces_of(entry, stages)))
         return found
+
+    def _traces_of(self, entry: Entry | None, stages: Sequence[Stage]) -> tuple[int, ...]:
+        """Return the numbers by which an entry is found when it may depend on another one."""
+        if entry is None or need_all(stages):
+            return ()
+        similar = traces_of(comparable_of(entry), stages)
+        # An entry with a mark is summarised no more.
+        return similar if self._mark_of(entry.id) else (*similar, *group_traces(entry, stages))
 
     def _next_change(self, entry: Entry | None, stages: Sequence[Stage]) -> int | None:
         if entry is None or self._mark_of(entry.id) is not None:

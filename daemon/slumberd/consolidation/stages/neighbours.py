@@ -1,8 +1,9 @@
 """Find which episodes the stages must see together, and when time alone changes what they say.
 
 The stages decide about an owner's episodes together. Two episodes depend on each other only if they
-can be duplicates, or if one has a mark that names the other. So episodes that neither can reach in
-such steps need not be seen: what the stages say of the others is the same without them.
+can be duplicates, if a mark or a summary names both, or if both have no mark and can be summarised
+together. So episodes that neither can reach in such steps need not be seen: what the stages say of
+the others is the same without them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import NamedTuple
 from slumberd.consolidation.stages.decay import decays_at, halves_at
 from slumberd.consolidation.stages.entries import Entry
 from slumberd.consolidation.stages.similar_texts import Wording, jaccard, wording_of
-from slumberd.model.stages import Decay, Dedup, Stage
+from slumberd.model.scope import episode_id_of
+from slumberd.model.stages import Decay, Dedup, Mark, Stage, Summarise
 
 _ROUNDING = 1e-9
 """The most by which a product of a similarity and a size is wrong."""
@@ -24,17 +26,11 @@ _ROUNDING = 1e-9
 def need_all(stages: Iterable[Stage]) -> bool:
     """Return whether some stage must see all episodes of an owner together.
 
-    A summary depends on how many episodes a session has. The methods ``fuzzy`` and ``vectors``
-    compare groups that depend on all texts.
+    The methods ``fuzzy`` and ``vectors`` compare groups that depend on all texts.
     """
     return any(
-        stage.method not in ("exact", "jaccard") if isinstance(stage, Dedup) else _groups(stage)
-        for stage in stages
+        isinstance(stage, Dedup) and stage.method not in ("exact", "jaccard") for stage in stages
     )
-
-
-def _groups(stage: Stage) -> bool:
-    return stage.kind == "summarise"
 
 
 class Comparable(NamedTuple):
@@ -79,9 +75,23 @@ def traces_of(compared: Comparable, stages: Iterable[Stage]) -> tuple[int, ...]:
     return tuple(_number(f"{word}\0{compared.assertion!r}") for word in first)
 
 
+def group_traces(entry: Entry, stages: Iterable[Stage]) -> tuple[int, ...]:
+    """Return the number that entries have in common which may be summarised together."""
+    summarises = any(isinstance(stage, Summarise) for stage in stages)
+    return (_number(f"\0session\0{entry.session}"),) if summarises else ()
+
+
 def kept_trace(eid: str) -> int:
-    """Return the number that the duplicates of an episode have in common."""
+    """Return the number that the duplicates of an episode have in common.
+
+    The episodes of the summary that has the id of this episode have it, too.
+    """
     return _number(f"\0kept\0{eid}")
+
+
+def named_episode(mark: Mark) -> str:
+    """Return the episode that a mark names: a kept one, or that with the id of a summary."""
+    return "" if mark.kind == "archived" else episode_id_of(mark.object)
 
 
 def are_near(left: Comparable, right: Comparable, stages: Iterable[Stage]) -> bool:

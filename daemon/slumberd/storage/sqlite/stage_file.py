@@ -28,7 +28,7 @@ _SQL = statements("stage_file")
 _TABLES = tuple(sql for name, sql in _SQL.items() if name.startswith("create_"))
 _PRAGMAS = Pragmas()
 
-VERSION = 2
+VERSION = 3
 """The version of the file; it changes with the tables, and with what is kept in them."""
 
 
@@ -202,7 +202,7 @@ class RuleNotes:
         """Drop all that is kept for the rule, at once."""
         for name in ("clear_traces", "clear_entries", "clear_owners", "clear_erasures"):
             self._do(name, (self._number,))
-        self._do("set_place", (*[None] * 8, self._number))
+        self._do("set_place", (*[None] * 7, self._number))
         self._place = None
         self._owners.clear()
         with self._errors():
@@ -282,7 +282,7 @@ class RuleNotes:
             "set_place",
             (
                 place.fingerprint, position.seq, position.eid, place.deletion, ledger.row,
-                ledger.chain, place.at, place.whole, self._number,
+                ledger.chain, place.at, self._number,
             ),
         )  # fmt: skip
         self._do("clear_erasures", (self._number,))
@@ -344,6 +344,5 @@ def _entry_from(row: Sequence[Any]) -> StagedEntry:
 
 
 def _place_from(row: Sequence[Any]) -> StagePlace:
-    fingerprint, seq, eid, deletion, number, chain, at, whole = row
-    ledger = LedgerPlace(number, chain)
-    return StagePlace(fingerprint, Position(seq, eid), deletion, ledger, at, bool(whole))
+    fingerprint, seq, eid, deletion, number, chain, at = row
+    return StagePlace(fingerprint, Position(seq, eid), deletion, LedgerPlace(number, chain), at)

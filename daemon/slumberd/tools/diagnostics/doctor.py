@@ -225,7 +225,7 @@ def _check_state(context: DoctorContext, unfinished: list[str]) -> Iterator[Find
     episodes, facts = context.stores
     for store, inspect in ((episodes, _check_episodes), (facts, _check_facts)):
         yield from _check_store(store, context, unfinished, partial(inspect, context, unfinished))
-    yield from _check_both(context)
+    yield from _check_both(context, unfinished)
 
 
 def _check_host_record(settings: Settings) -> Iterator[Finding]:
@@ -240,7 +240,7 @@ def _check_host_record(settings: Settings) -> Iterator[Finding]:
         yield Finding("store.unreadable", path, str(error), remedy)
 
 
-def _check_both(context: DoctorContext) -> Iterator[Finding]:
+def _check_both(context: DoctorContext, unfinished: list[str]) -> Iterator[Finding]:
     """Find the problems that concern both stores."""
     seconds = HURRIED_SECONDS if context.hurried else context.seconds
     checks: tuple[Callable[[], Iterable[Finding]], ...] = (
@@ -250,7 +250,7 @@ def _check_both(context: DoctorContext) -> Iterator[Finding]:
         lambda: check_database(context.settings),
         lambda: _check_daemon(context),
         lambda: check_paused_rules(context.settings),
-        lambda: check_stage_notes(context.settings),
+        lambda: check_stage_notes(context, unfinished),
         lambda: check_due_rules(context),
         lambda: check_person(context),
         lambda: check_learning(context),

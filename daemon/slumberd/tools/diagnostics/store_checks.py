@@ -13,7 +13,7 @@ from typing import Any, assert_never
 from slumberd.consolidation.incoming import FUTURE
 from slumberd.daemon.erased_content import NAMED, read_or_none
 from slumberd.daemon.rules import PAUSED_FILE, paused_rules_of
-from slumberd.daemon.stores import inspections_of, stage_notes_problem
+from slumberd.daemon.stores import inspections_of
 from slumberd.model.episode import EpisodeVersion, instant, latest_at
 from slumberd.model.errors import StoreError
 from slumberd.model.health import Finding
@@ -324,11 +324,25 @@ def check_paused_rules(settings: Settings) -> Iterator[Finding]:
         yield Finding("state.unreadable", str(settings.state_dir / PAUSED_FILE), problem, remedy)
 
 
-def check_stage_notes(settings: Settings) -> Iterator[Finding]:
-    """Find that the notes of the stages of rules are damaged."""
-    if problem := stage_notes_problem(settings):
+def check_stage_notes(context: DoctorContext, unfinished: list[str]) -> Iterator[Finding]:
+    """Find that the notes of the stages of rules are damaged, or not what the stages would keep."""
+    path = context.settings.stages_path
+    if not path.exists():
+        return
+    # Its imports take a tenth of a second.
+    from slumberd.daemon.stage_notes import find_wrong_notes, stage_file_of
+
+    file = stage_file_of(context.settings)
+    problem = "" if file is None else file.find_problem()
+    if not problem and not context.hurried and context.rules is not None:
+        staged = [rule for rule in context.rules.of_episodes().rules if rule.stages]
+        wrong = find_wrong_notes(context.settings, staged, context.now, context.seconds)
+        if wrong is None:
+            unfinished.append(f"notes in {str(path)!r}")
+        problem = "; ".join(wrong or ())
+    if problem:
         remedy = "delete it: the next firing of each rule with stages makes it again"
-        yield Finding("stage_notes.damaged", str(settings.stages_path), problem, remedy)
+        yield Finding("stage_notes.damaged", str(path), problem, remedy)
 
 
 def paused_or_none(settings: Settings) -> Mapping[str, str] | None:

@@ -8,8 +8,7 @@ CREATE TABLE IF NOT EXISTS stage_rules (
   deletion INTEGER,
   row INTEGER,
   chain BLOB,
-  at INTEGER,
-  whole INTEGER
+  at INTEGER
 ) STRICT
 
 -- name: create_owners
@@ -64,7 +63,7 @@ CREATE TABLE IF NOT EXISTS stage_erasures (
 ) STRICT, WITHOUT ROWID
 
 -- name: rule
-SELECT number, fingerprint, seq, eid, deletion, row, chain, at, whole
+SELECT number, fingerprint, seq, eid, deletion, row, chain, at
 FROM stage_rules
 WHERE rule = ?
 
@@ -74,7 +73,7 @@ VALUES (?)
 
 -- name: set_place
 UPDATE stage_rules
-SET fingerprint = ?, seq = ?, eid = ?, deletion = ?, row = ?, chain = ?, at = ?, whole = ?
+SET fingerprint = ?, seq = ?, eid = ?, deletion = ?, row = ?, chain = ?, at = ?
 WHERE number = ?
 
 -- name: blank_places
