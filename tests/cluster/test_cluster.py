@@ -21,7 +21,7 @@ class ShortCluster(Cluster):
         """Have each accident once, and wait for a move after it."""
         for kind in ("kill", "suspend"):
             self.have_accident(kind)
-            self._wait_for_moves(self.figures.moves + 2)
+            self._wait_for_moves(self.figures.moves + 1)
 
     def _wait_for_moves(self, count: int) -> None:
         wait_until(lambda: self.figures.moves >= count)
@@ -43,7 +43,7 @@ def test_hosts_that_fail_while_users_move_lose_nothing_and_do_nothing_twice(
 
     assert (figures.kills, figures.suspensions) == (1, 1)
     assert figures.takeovers > 2
-    assert figures.moves >= 4
+    assert figures.moves >= 2
     assert figures.facts
 
 

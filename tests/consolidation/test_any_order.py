@@ -109,7 +109,7 @@ async def test_facts_equal_the_oracle(
 @pytest.mark.parametrize(
     ("every", "batch"),
     [
-        pytest.param(7, 5_000, id="every 7"),
+        pytest.param(7, 5_000, id="every 7", marks=pytest.mark.nightly),
         pytest.param(EVERYTHING, 13, id="all at once in batches of 13"),
     ],
 )

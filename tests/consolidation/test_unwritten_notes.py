@@ -13,7 +13,9 @@ from slumberd.storage.sqlite.stage_file import RuleNotes, StageFile
 from tests.consolidation.test_incremental_stages import KEPT_BY_ITS_DUPLICATE, run
 from tests.support.providers import NewStores
 
-pytestmark = pytest.mark.integration
+# The notes are a file, wherever the stores are.
+ON_FILES = pytest.mark.parametrize("new_stores", ["sqlite"], indirect=True)
+pytestmark = [pytest.mark.integration, ON_FILES]
 
 HISTORY = [*KEPT_BY_ITS_DUPLICATE, ("forget", "episode", 9), ("fire", "second", 60)]
 

@@ -117,6 +117,7 @@ KEYLESS: Change = lambda file: file.execute("DELETE FROM slumberd_erasure_key") 
 
 
 @pytest.mark.acceptance
+@pytest.mark.cases(4)
 @pytest.mark.parametrize(
     "change",
     [

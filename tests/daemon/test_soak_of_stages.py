@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 from itertools import combinations, count, islice
@@ -44,9 +45,10 @@ def write(home: Home, *said: Chat) -> None:
         journal.writelines(orjson.dumps(one) + b"\n" for one in said)
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    home = Home(tmp_path)
+@pytest.fixture(scope="module")
+def consolidated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a home whose stages have worked, for tests that copy it."""
+    home = Home(tmp_path_factory.mktemp("consolidated"))
     only_chat = f"agent = '{AGENT}'"
     home.rule(
         "chat", cadence={"every": 1}, when_filter=only_chat, then_emits=["heard"],
@@ -61,7 +63,13 @@ def home(tmp_path: Path) -> Home:
         write(home, *SAID[first : first + 100])
         home.call("fire", "--all")
     home.call("backfill", "chat")
-    return home
+    return home.folder
+
+
+@pytest.fixture
+def home(consolidated: Path, tmp_path: Path) -> Home:
+    shutil.copytree(consolidated, tmp_path, dirs_exist_ok=True)
+    return Home(tmp_path)
 
 
 def change(home: Home, name: str, sql: str, *parameters: object) -> None:

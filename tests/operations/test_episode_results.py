@@ -423,6 +423,18 @@ async def test_pending_episodes_are_counted_from_the_watermark(home: OpenStores)
     assert sentence == "waiting: the rule fires every 100 episodes, 1 pending"
 
 
+async def test_episode_that_a_rule_has_read_since_is_not_waited_for_less(home: OpenStores) -> None:
+    third = rule("all", cadence={"every": 3})
+    await home.put(*(episode(f"e{n}") for n in range(3)))
+    found = await read_outcome(home.memory, home.facts, [third], "e1")
+    await home.fire(third)
+    await home.put(episode("e3"))
+
+    [result] = await read_results(home.memory, home.facts, [third], found)
+
+    assert result.became == "due"
+
+
 async def test_batch_that_awaits_approval_is_named(home: OpenStores) -> None:
     careful = rule("all", limits=Limits(max_deletes=0))
     await home.put(HOME)

@@ -15,7 +15,7 @@ from tests.support.sample_sizes import use_samples_of
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # The default tests try the same examples in each run, so that what they cover is no chance.
 settings.register_profile("slumberd-default", PATIENT, max_examples=30, derandomize=True)
-settings.register_profile("slumberd-all", PATIENT)
+settings.register_profile("slumberd-all", PATIENT, max_examples=50)
 settings.register_profile("slumberd-nightly", PATIENT, max_examples=500)
 settings.register_profile("long", PATIENT, max_examples=5_000)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -10,6 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from slumberd.integrations.hooks import command
 from tests.support.waiting import PATIENCE_SECONDS
 
 CLAUDE_CODE, CODEX = "claude-code", "codex"
@@ -146,13 +150,21 @@ class Hook:
 
     def run_on(self, event: bytes, *program: str) -> subprocess.CompletedProcess[str]:
         """Run the hook on an event; `program` replaces the words before its own."""
-        command = [*(program or (sys.executable, "-c", PATIENT)), *self.words]
+        words = [*(program or (sys.executable, "-c", PATIENT)), *self.words]
         ours = ("SLUMBERD_", "PYTHONUNBUFFERED")  # the latter hides what Python cannot flush
         environ = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
-        done = subprocess.run(command, input=event, capture_output=True, env=environ)
+        done = subprocess.run(words, input=event, capture_output=True, env=environ)
         output, errors = done.stdout.decode(), done.stderr.decode()
         assert "Traceback" not in errors, errors
-        return subprocess.CompletedProcess(command, done.returncode, output, errors)
+        return subprocess.CompletedProcess(words, done.returncode, output, errors)
+
+    def call(self, name: str) -> str:
+        """Run the hook in this process, with time enough; return what it reports to a person."""
+        source, errors = io.BytesIO(self.event(name)), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(command, "MOST_SECONDS", PATIENCE_SECONDS)
+            assert command.run_hook(self.words, source, io.StringIO(), errors) == 0
+        return errors.getvalue()
 
 
 def context_of(done: subprocess.CompletedProcess[str]) -> str:

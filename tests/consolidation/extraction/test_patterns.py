@@ -558,6 +558,7 @@ def test_a_million_characters_of_hostile_text_do_not_raise(part: str) -> None:
     assert len(found_in(text, *BOOKING.patterns, previous=text)) <= MAX_EXTRACTED
 
 
+@pytest.mark.cases(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("part", HOSTILE.values(), ids=HOSTILE)
 def test_time_grows_no_faster_than_the_text(part: str) -> None:

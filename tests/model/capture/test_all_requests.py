@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from slumberd import SyncMemory
 from slumberd.integrations.hooks import putting
-from slumberd.integrations.hooks.command import run_hook
 from slumberd.integrations.hooks.daemon_client import DaemonAnswer, call_daemon
 from slumberd.integrations.hooks.putting import read_line
 from slumberd.integrations.hooks.transcripts import TranscriptTurn, episodes_of
@@ -183,12 +181,6 @@ def hook(request: pytest.FixtureRequest, tmp_path: Path, state_dir: Path) -> Hoo
     return Hook(request.param, tmp_path, state_dir)
 
 
-def run(hook: Hook) -> str:
-    errors = io.StringIO()
-    assert run_hook(hook.words, io.BytesIO(hook.event("Stop")), io.StringIO(), errors) == 0
-    return errors.getvalue()
-
-
 TALK = [
     ("user", "I moved to Lisbon."), ("assistant", "Noted."),
     ("user", "My sister is ill."), ("assistant", "I am sorry."),
@@ -204,12 +196,12 @@ KEPT = {
 
 def test_lost_cursor_revives_nothing_forgotten(hook: Hook, memory: SyncMemory) -> None:
     hook.write(*(said(hook.agent, *one, number) for number, one in enumerate(TALK, 1)))
-    run(hook)
+    hook.call("Stop")
     before = memory.episodes(limit=100)
     for file in hook.cursors.rglob("*.json"):
         file.unlink()
 
-    assert run(hook) == ""
+    assert hook.call("Stop") == ""
     assert memory.episodes(limit=100) == before
     assert contents(memory) == KEPT
 
@@ -228,9 +220,9 @@ def test_request_that_fails_once_changes_nothing_of_what_is_forgotten(
     for number, one in enumerate(TALK, 1):
         hook.write(said(hook.agent, *one, number))
         if number % 3 == 0:
-            run(hook)
-    run(hook)
-    run(hook)
+            hook.call("Stop")
+    hook.call("Stop")
+    hook.call("Stop")
 
     assert contents(memory) == KEPT
 
@@ -248,10 +240,10 @@ def test_turn_before_is_that_of_the_branch(tmp_path: Path, memory: SyncMemory) -
         branch("And I like tea", 5, 4), branch("Tea", 6, 5, "assistant"),
         branch("Forget that", 7, 4), branch("Gone", 8, 7, "assistant"),
     )  # fmt: skip
-    run(hook)
+    hook.call("Stop")
     gone = contents(memory)
     hook.write(branch("Tell me more", 9, 6))  # back to what was rewound
-    run(hook)
+    hook.call("Stop")
 
     assert gone == {
         "Hello": None, "Hi": None, "": "forgotten", "And I like tea": "rewound", "Tea": "rewound",
@@ -270,9 +262,9 @@ def test_reply_that_was_left_out_stays_out_in_every_branch(
         branch("Hello", 1, None), branch(ILL, 2, 1), branch("Get well", 3, 2, "assistant"),
         branch("I like tea", 4, 1), branch("Tea", 5, 4, "assistant"),
     )  # fmt: skip
-    run(hook)
+    hook.call("Stop")
     hook.write(branch("Thanks", 6, 3), branch("Welcome", 7, 6, "assistant"))
-    run(hook)
+    hook.call("Stop")
 
     assert contents(memory) == {
         "Hello": None, "I like tea": "rewound", "Tea": "rewound", "Thanks": None, "Welcome": None,
@@ -293,7 +285,7 @@ def test_turn_that_an_older_version_stored_is_forgotten_with_its_reply(
         )
     hook.write(*lines)
 
-    assert run(hook) == ""
+    assert hook.call("Stop") == ""
     assert contents(memory) == {"": "forgotten"}
     assert len(memory.episodes()) == 2
 
@@ -347,7 +339,7 @@ def test_cursor_keeps_nothing_of_a_secret(tmp_path: Path, memory: SyncMemory) ->
         folder.mkdir()
         hook = Hook(CLAUDE_CODE, folder, tmp_path / "memory")
         hook.write(branch(f"my key is {key}", 1, None))
-        run(hook)
+        hook.call("Stop")
         [cursor] = hook.cursors.rglob("*.json")
         kept.append(json.loads(cursor.read_bytes())["history"])
 

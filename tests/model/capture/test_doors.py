@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 import structlog
 
 from slumberd import SyncMemory, Triple
-from slumberd.integrations.hooks.command import run_hook
 from slumberd.integrations.interchange.formats import FORMATS
 from slumberd.model.errors import SecretRefusedError
 from tests.support.builders import episode
@@ -170,12 +168,6 @@ def hook(request: pytest.FixtureRequest, tmp_path: Path) -> Hook:
     return Hook(request.param, tmp_path, tmp_path / "memory")
 
 
-def run(hook: Hook) -> str:
-    errors = io.StringIO()
-    assert run_hook(hook.words, io.BytesIO(hook.event("Stop")), io.StringIO(), errors) == 0
-    return errors.getvalue()
-
-
 def write(hook: Hook, talk: list[tuple[str, str]], first: int = 1) -> None:
     hook.write(*(said(hook.agent, *one, number) for number, one in enumerate(talk, first)))
 
@@ -190,7 +182,7 @@ def test_hook_stores_no_pasted_secret(hook: Hook) -> None:
     with SyncMemory.open(hook.state_dir, user="ada", agent="desk") as memory:
         write(hook, [("user", TEXT), ("assistant", f"I set {KEY}.")])
 
-        assert run(hook) == ""
+        assert hook.call("Stop") == ""
         assert len(texts(memory)) == 2
     assert not holds_secret(hook.state_dir)
     assert not holds_secret_in_cursors(hook)
@@ -206,7 +198,7 @@ def test_secret_at_the_end_of_a_piece_of_a_long_turn_is_masked(hook: Hook) -> No
     with SyncMemory.open(hook.state_dir, user="ada", agent="desk") as memory:
         write(hook, [("user", text)])
 
-        assert run(hook) == ""
+        assert hook.call("Stop") == ""
         assert len(texts(memory)) == 2
     assert not holds_secret(hook.state_dir)
 
@@ -216,7 +208,7 @@ def test_refused_turn_is_reported_once_and_blocks_no_other(hook: Hook, tmp_path:
     with SyncMemory.open(hook.state_dir, user="ada", agent="desk") as memory:
         write(hook, [("user", TEXT), ("assistant", "Done.")])
 
-        first, second = run(hook), run(hook)
+        first, second = hook.call("Stop"), hook.call("Stop")
 
         assert texts(memory) == ["Done."]
     assert "holds secrets" in first and KEY not in first
@@ -239,7 +231,7 @@ def test_hook_leaves_out_a_turn_and_the_replies_to_it(hook: Hook, step: int) -> 
     with SyncMemory.open(hook.state_dir, user="ada", agent="desk") as memory:
         for begin in range(0, len(TALK), step):
             write(hook, TALK[begin : begin + step], begin + 1)
-            assert run(hook) == ""
+            assert hook.call("Stop") == ""
 
         assert texts(memory) == [TALK[number][1] for number in (0, 1, 5, 6)]
     assert b"sister" not in stored_bytes(hook.state_dir)
@@ -256,7 +248,7 @@ def test_hook_takes_back_the_turn_before_when_asked(hook: Hook, step: int) -> No
     with SyncMemory.open(hook.state_dir, user="ada", agent="desk") as memory:
         for begin in range(0, len(talk), step):
             write(hook, talk[begin : begin + step], begin + 1)
-            assert run(hook) == ""
+            assert hook.call("Stop") == ""
         everything = memory.episodes(limit=100)
 
         assert texts(memory) == [talk[number][1] for number in (0, 1, 6, 7)]
@@ -273,7 +265,7 @@ def test_long_turn_is_left_out_as_a_whole_wherever_the_words_stand(hook: Hook) -
     ]  # fmt: skip
     with SyncMemory.open(hook.state_dir, user="ada", agent="desk") as memory:
         write(hook, talk)
-        assert run(hook) == ""
+        assert hook.call("Stop") == ""
 
         assert texts(memory) == ["I like tea."]
 
@@ -282,7 +274,7 @@ def test_words_of_the_configuration_are_heard(hook: Hook, tmp_path: Path) -> Non
     configured(tmp_path, "forget_this: [nicht merken], forget_that: []")
     with SyncMemory.open(hook.state_dir, user="ada", agent="desk") as memory:
         write(hook, [("user", "Bitte nicht merken: ich ziehe um."), ("user", "Forget that.")])
-        assert run(hook) == ""
+        assert hook.call("Stop") == ""
 
         assert texts(memory) == ["Forget that."]
 

@@ -257,7 +257,9 @@ def test_there_is_no_helper_where_the_system_cannot_fork() -> None:
 def print_helpers_and_wait(_: Path, helpers: Sequence[Helper]) -> Any:
     sys.stdout.write(json.dumps([helper.pid for helper in helpers]) + "\n")
     sys.stdout.flush()
-    signal.pause()
+    # A signal that comes just before a wait without an end does not end that wait.
+    while not ENDED.wait(timeout=0.1):
+        pass
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

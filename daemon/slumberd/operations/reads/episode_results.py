@@ -148,7 +148,8 @@ class Circumstances(NamedTuple):
     Attributes:
         rules: The loaded rules, by id.
         held: The batches that await approval, or were approved, by rule.
-        pending: How many versions are pending for a rule, where one of its decisions is pending.
+        pending: How many versions are pending for a rule, where one of its decisions is pending;
+            0 where the rule has read that version since.
         unmet: Why a rule's filter does not select the episode, where it does not.
         paused: The ids of the paused rules.
         withdrawn: Whether the speaker took the episode back.
@@ -270,7 +271,7 @@ def _became_pending(
     if decision.rule_id in known.paused:
         return "paused"
     match rule.due if rule is not None else None:
-        case Every(count) if known.pending.get(decision.rule_id, 1) >= count:
+        case Every(count) if not 0 < known.pending.get(decision.rule_id, 1) < count:
             return "due"
         case _:
             return "waiting"

@@ -171,7 +171,10 @@ async def read_results(
         known = known._replace(
             withdrawn=bool(found.version.withdrawn),
             pending=await _count_pending(
-                memory, facts, [id for id, one in outcomes.items() if one == "pending"]
+                memory,
+                facts,
+                [id for id, one in outcomes.items() if one == "pending"],
+                found.version.seq,
             ),
             unmet={
                 id: await explain_filter(memory, by_id[id], found.version)
@@ -187,15 +190,19 @@ MOST_PENDING = 10_000
 
 
 async def _count_pending(
-    memory: EngineMemoryStore, facts: EngineFactStore | None, rule_ids: Sequence[str]
+    memory: EngineMemoryStore, facts: EngineFactStore | None, rule_ids: Sequence[str], seq: int
 ) -> dict[str, int]:
-    """Return how many versions are pending for rules that the watermark has not passed."""
+    """Return how many versions are pending for rules to which a version was pending.
+
+    Args:
+        seq: The log row of that version. A rule that has passed it meanwhile gets 0.
+    """
     if not rule_ids:
         return {}
     marks = await facts.watermarks.positions() if facts is not None else {}
     starts = {id: marks[id][0].seq if id in marks else 0 for id in rule_ids}
     return {
-        id: await memory.pending(start, at_most=MOST_PENDING, rule_id=id)
+        id: await memory.pending(start, at_most=MOST_PENDING, rule_id=id) if start < seq else 0
         for id, start in starts.items()
     }
 
