@@ -72,12 +72,10 @@ def test_import_of_the_package_imports_no_slow_module() -> None:
 
 
 @pytest.mark.parametrize("name", ["contract", "tiers"])
-def test_public_module_has_the_names_of_the_integration(name: str) -> None:
+def test_public_module_lists_all_its_names(name: str) -> None:
     public = import_module(f"slumberd.{name}")
-    implemented = import_module(f"slumberd.integrations.{name}")
 
-    assert public.__all__ == implemented.__all__
-    assert all(vars(public)[each] is vars(implemented)[each] for each in public.__all__)
+    assert public.__all__ == sorted(each for each in vars(public) if not each.startswith("_"))
 
 
 @pytest.mark.parametrize(

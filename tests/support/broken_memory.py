@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slumberd.integrations.tiers import (
+from slumberd.tiers import (
     HealthCheckResult,
     InMemoryMemoryBackend,
     MemoryQuery,

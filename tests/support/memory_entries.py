@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from slumberd.integrations.tiers import MemoryEntry, MemorySearchResult
+from slumberd.tiers import MemoryEntry, MemorySearchResult
 from tests.support.builders import START
 
 

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from slumberd.daemon.control_socket import ask
-from slumberd.daemon.stores import refuse_host_store, require_postgres
+from slumberd.daemon.stores import refuse_host_store
 from slumberd.model.errors import DatabaseUnreachableError, NotRunningError, SlumberdError
 from slumberd.model.health import Finding
 from slumberd.rules.settings import Settings
@@ -35,7 +35,6 @@ def ask_holder(settings: Settings, operation: str, request: dict[str, Any]) -> A
         refuse_host_store(settings)
     if settings.store is None:
         return ask(settings.state_dir, operation, **request)
-    require_postgres()
     from slumberd.daemon import postgres_stores
 
     return postgres_stores.ask(settings, operation, request)

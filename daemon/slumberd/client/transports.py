@@ -28,7 +28,7 @@ from slumberd.daemon.interfaces import Served
 from slumberd.daemon.new_state_directory import make_state_directory
 from slumberd.daemon.rules import rules_of
 from slumberd.daemon.startup import make_daemon
-from slumberd.daemon.stores import is_divided, require_postgres
+from slumberd.daemon.stores import is_divided
 from slumberd.daemon.systemd import Notifier
 from slumberd.logs.lines import LineStream, json_line, open_file
 from slumberd.logs.output import DeltaLines, log_events_into
@@ -130,7 +130,6 @@ class DatabaseTransport:
             UserMovingError: The user is being moved to another shard, for longer than a lease.
             SlumberdError: The daemon's own error, of the same class and with the same message.
         """
-        require_postgres()
         from slumberd.daemon import postgres_stores
 
         requests = postgres_stores.requests_of(self._address, self._shard, self._lease_seconds)

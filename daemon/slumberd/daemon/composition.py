@@ -25,7 +25,6 @@ from slumberd.daemon.stores import (
     key_of,
     memory_of,
     refuse_host_store,
-    require_postgres,
 )
 from slumberd.daemon.tenure import DirectoryTenure, Tenure, refuse_network
 from slumberd.model.episode import Misspelling
@@ -72,7 +71,6 @@ def user_stores_of(
     """Return the memory stores of all users of a configuration, not yet opened."""
     if settings.store is None:
         return UserStores(lambda _: 0, lambda _: memory_of(settings, clock, misspelled=misspelled))
-    require_postgres()
     from slumberd.daemon import postgres_stores
 
     return UserStores(
@@ -89,7 +87,6 @@ def copies_of(settings: Settings) -> StoreCopies:
     """
     refuse_host_store(settings)
     if settings.store is not None:
-        require_postgres()
         from slumberd.daemon import postgres_stores
 
         return postgres_stores.copies_of(settings)
@@ -161,7 +158,6 @@ def tenure_of(
         name: The name of a process that holds several shards of a database; else None.
     """
     if settings.store is not None:
-        require_postgres()
         from slumberd.daemon import postgres_stores
 
         return postgres_stores.tenure_of(settings, clock, is_daemon=is_daemon, name=name)
@@ -172,7 +168,6 @@ def moves_of(settings: Settings, stores: Stores) -> Moves | None:
     """Return what moves users out of the shard of this process; None for files."""
     if settings.store is None:
         return None
-    require_postgres()
     from slumberd.daemon import postgres_stores
 
     return postgres_stores.moves_of(settings, stores.facts)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import orjson
 
-from slumberd.daemon.stores import require_postgres
 from slumberd.file_modes import create_file
 from slumberd.model.errors import (
     ConfigurationError,
@@ -145,7 +144,6 @@ def rule_sets_of(settings: Settings) -> RuleSets:
     if settings.store is None:
         problem = "rules are published in a database; set 'store' in the configuration"
         raise UsageError(problem)
-    require_postgres()
     from slumberd.daemon import postgres_stores
 
     return postgres_stores.rule_sets_of(settings)
@@ -210,7 +208,6 @@ def paused_rules_of(settings: Settings, holder: str | None = None) -> PauseStore
         holder: Under which name this process must hold the database to change them; None for any.
     """
     if settings.store is not None:
-        require_postgres()
         from slumberd.daemon import postgres_stores
 
         return postgres_stores.paused_rules_of(settings, holder)

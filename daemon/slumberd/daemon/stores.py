@@ -13,13 +13,12 @@ from slumberd.clock import Clock, SystemClock
 from slumberd.garbage_collection import collection_paused
 from slumberd.model.episode import Misspelling
 from slumberd.model.errors import (
-    ExtraMissingError,
     NoInputError,
     SchemaError,
     UnsupportedByStoreError,
 )
 from slumberd.model.store_status import DatabaseStatus
-from slumberd.rules.file_access import is_installed, read_key
+from slumberd.rules.file_access import read_key
 from slumberd.rules.settings import Settings
 from slumberd.search.embeddings import WordEmbedder
 from slumberd.storage.closed_stores import ClosedStores
@@ -88,7 +87,6 @@ def memory_of(
     refuse_host_store(settings)
     misspelled = misspelled or log_misspelling
     if settings.store is not None:
-        require_postgres()
         from slumberd.daemon import postgres_stores
 
         return postgres_stores.memory_of(
@@ -126,7 +124,6 @@ def facts_of(
     """
     refuse_host_store(settings)
     if settings.store is not None:
-        require_postgres()
         from slumberd.daemon import postgres_stores
 
         return postgres_stores.facts_of(settings, clock, key=key)
@@ -152,7 +149,6 @@ def _closed_stores_of(settings: Settings) -> ClosedStores:
     """
     refuse_host_store(settings)
     if settings.store is not None:
-        require_postgres()
         from slumberd.daemon import postgres_stores
 
         return postgres_stores.closed_stores_of(settings)
@@ -265,7 +261,6 @@ def shards_of(settings: Settings) -> list[int]:
     """
     if settings.store is None:
         return [0]
-    require_postgres()
     from slumberd.daemon import postgres_stores
 
     return postgres_stores.shards_of(settings)
@@ -285,7 +280,6 @@ def settings_of_user(settings: Settings, user: str | None) -> Settings:
     """
     if settings.store is None:
         return settings
-    require_postgres()
     from slumberd.daemon import postgres_stores
 
     if settings.postgres.shard is None and len(postgres_stores.shards_of(settings)) == 1:
@@ -301,20 +295,9 @@ def is_divided(settings: Settings) -> bool:
     """
     if settings.store is None:
         return False
-    require_postgres()
     from slumberd.daemon import postgres_stores
 
     return postgres_stores.is_divided(settings)
-
-
-def require_postgres() -> None:
-    """Check that the driver of PostgreSQL is installed, before a module that needs it is imported.
-
-    Raises:
-        ExtraMissingError: The extra ``postgres`` is not installed.
-    """
-    if not is_installed("postgres"):
-        raise ExtraMissingError("postgres", "'store' names a PostgreSQL database")
 
 
 @asynccontextmanager
@@ -439,7 +422,6 @@ def database_status_of(
     """
     if settings.store is None:
         return None
-    require_postgres()
     from slumberd.daemon import postgres_stores
 
     return postgres_stores.status_of(settings, most_xids=most_xids, few_dead_rows=few_dead_rows)

@@ -93,6 +93,8 @@ class BatchReport(ChangeCounts):
     """How much one batch changed.
 
     Attributes:
+        firing_id: The batch.
+        rule_id: Its rule.
         at: When.
     """
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from slumberd import SQLiteFactStore, SQLiteMemoryStore
-from slumberd.integrations.tiers import (
+from slumberd.integrations.tiers.backends.cache import open_cache
+from slumberd.tiers import (
     CacheMemoryBackend,
     DatabaseMemoryBackend,
     DurableFactStore,
@@ -18,7 +19,6 @@ from slumberd.integrations.tiers import (
     OwnedStoreProtocol,
     VectorMemoryBackend,
 )
-from slumberd.integrations.tiers.backends.cache import open_cache
 from tests.support.fakes import FakeClock
 from tests.support.redis_server import PROGRAM, running_redis
 from tests.support.word_vectors import embed_words

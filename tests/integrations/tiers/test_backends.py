@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.integrations.tiers import (
+from slumberd.tiers import (
     MemoryEntry,
     MemoryQuery,
     MemoryStoreError,

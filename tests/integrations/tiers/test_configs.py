@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from slumberd.integrations.tiers import (
+from slumberd.tiers import (
     ConsolidationConfig,
     EpisodicMemoryConfig,
     MemoryConfig,

@@ -12,7 +12,7 @@ import structlog
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
-from slumberd.integrations.tiers import (
+from slumberd.tiers import (
     ConsolidationConfig,
     ConsolidationError,
     ConsolidationResult,

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.integrations.tiers import (
+from slumberd.tiers import (
     BufferMemoryStore,
     ConsolidationConfig,
     ConsolidationScheduler,

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd import FactPattern, SQLiteFactStore
-from slumberd.integrations.tiers import (
+from slumberd.tiers import (
     DurableFactStore,
     EntityExtractor,
     EpisodicMemoryConfig,

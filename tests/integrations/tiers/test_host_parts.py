@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.integrations.tiers import (
+from slumberd.tiers import (
     BufferMemoryStore,
     ConsolidationConfig,
     ConsolidationError,

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from slumberd import FactPattern, SQLiteFactStore, SQLiteMemoryStore
-from slumberd.integrations.tiers import (
+from slumberd.tiers import (
     ConsolidationConfig,
     ConsolidationScheduler,
     EpisodicMemoryConfig,

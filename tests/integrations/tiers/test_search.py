@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from slumberd.integrations.tiers import (
+from slumberd.search.context import EstimatedTokens
+from slumberd.tiers import (
     BufferMemoryStore,
     DynamicContextPruner,
     HybridScorerImpl,
@@ -27,7 +28,6 @@ from slumberd.integrations.tiers import (
     TokenBudgetAllocator,
     WorkingMemoryConfig,
 )
-from slumberd.search.context import EstimatedTokens
 from tests.support.builders import START
 from tests.support.fakes import FakeClock
 from tests.support.memory_entries import entry, ids

@@ -14,7 +14,11 @@ from typing import Any
 import pytest
 
 from slumberd import SQLiteMemoryStore
-from slumberd.integrations.tiers import (
+from slumberd.integrations.tiers.backends import cache
+from slumberd.model.episode import microseconds, speaker_of
+from slumberd.model.errors import ExtraMissingError
+from slumberd.model.scope import ScopeFilter
+from slumberd.tiers import (
     CacheMemoryBackend,
     DatabaseMemoryBackend,
     EmbeddingError,
@@ -24,10 +28,6 @@ from slumberd.integrations.tiers import (
     MemoryStoreError,
     VectorMemoryBackend,
 )
-from slumberd.integrations.tiers.backends import cache
-from slumberd.model.episode import microseconds, speaker_of
-from slumberd.model.errors import ExtraMissingError
-from slumberd.model.scope import ScopeFilter
 from tests.support.builders import START, episode
 from tests.support.fakes import FakeClock
 from tests.support.memory_entries import entry, ids

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.integrations.tiers import (
+from slumberd.tiers import (
     AccessFrequencyStrategy,
     DeduplicationStrategy,
     MemoryEntry,

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from slumberd.integrations.tiers import (
+from slumberd.tiers import (
     ConsolidationConfig,
     ConsolidationError,
     ConsolidationScheduler,

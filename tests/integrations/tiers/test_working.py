@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from slumberd.integrations.tiers import (
+from slumberd.search.context import EstimatedTokens
+from slumberd.tiers import (
     DurableFactStore,
     EpisodicMemoryConfig,
     EpisodicMemoryStore,
@@ -26,7 +27,6 @@ from slumberd.integrations.tiers import (
     WorkingMemoryConfig,
     WorkingMemoryManager,
 )
-from slumberd.search.context import EstimatedTokens
 from tests.support.broken_memory import BROKEN, BrokenBackend
 from tests.support.fakes import FakeClock
 from tests.support.memory_entries import entry, ids

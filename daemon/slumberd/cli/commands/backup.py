@@ -17,7 +17,6 @@ from slumberd.clock import SystemClock
 from slumberd.daemon.copies.backup import Restored, back_up, check_backup
 from slumberd.daemon.copies.backup import restore as put_back
 from slumberd.daemon.copies.file_copies import Manifest
-from slumberd.daemon.stores import require_postgres
 from slumberd.logs.lines import printable
 from slumberd.model.errors import UsageError
 from slumberd.rules.settings import Settings
@@ -160,7 +159,6 @@ def copy(
 
     With --verify, the exit code is 1 when the two differ, or when the ledger is broken.
     """
-    require_postgres()
     folder, address, is_into_database = _ends(source, target)
     settings = read_settings(config, folder)
     if (shard := chosen_shard.get()) is not None:

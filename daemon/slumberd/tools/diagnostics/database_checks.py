@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slumberd.daemon.stores import FEW_DEAD_ROWS, MOST_XIDS, database_status_of, require_postgres
+from slumberd.daemon.stores import FEW_DEAD_ROWS, MOST_XIDS, database_status_of
 from slumberd.model.errors import (
     DatabaseUnreachableError,
     PermissionDeniedError,
@@ -59,7 +59,6 @@ def find_unusable(settings: Settings) -> Finding | None:
     """
     if settings.store is None:
         return None
-    require_postgres()
     from slumberd.daemon import postgres_stores
 
     place = postgres_stores.place_of(settings)
