@@ -173,6 +173,7 @@ REPLACES_BESIDE_SET = Fault(
 
 
 @lru_cache(maxsize=4_096)
+@lru_cache(maxsize=4_096)
 def user_and_agent(owner: str) -> tuple[str, str]:
     """Return the user and agent of an owner, or of a key, which begins with its owner."""
     user, agent, _ = owner.split("/", 2)

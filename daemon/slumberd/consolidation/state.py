@@ -115,11 +115,10 @@ class KnownState:
     def effective_claims(self, fact_id: str) -> tuple[EffectiveClaim, ...]:
         """Return the effective claims of a fact id."""
         found = effective_claims(self.evaluations.get(fact_id, ()))
-        if self.until is None:
+        until = self.until
+        if until is None or (len(found) == 1 and found[0].claim.precedence.at <= until):
             return found
-        return tuple(
-            effective for effective in found if effective.claim.precedence.at <= self.until
-        )
+        return tuple(effective for effective in found if effective.claim.precedence.at <= until)
 
     def _effective_claim_of(self, winner: Assertion) -> EffectiveClaim:
         """Return the effective claim of a current assertion."""

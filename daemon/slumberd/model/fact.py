@@ -231,6 +231,8 @@ def matcher(pattern: FactPattern, compile: Compile) -> Callable[[Fact], bool]:  
     """
     tests = [test for slot in SLOTS for test in _slot_tests(pattern, slot, compile)]
     tests += _bound_tests(pattern)
+    if len(tests) == 1:
+        return tests[0]
     return lambda fact: all(test(fact) for test in tests)
 
 

@@ -27,6 +27,7 @@ from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.model.episode import is_part_of
 from slumberd.model.record import Break
 from slumberd.model.scope import named_ids, unescape
+from slumberd.storage.audit.plain_keys import has_content, proved_keys
 from slumberd.storage.engine import Session
 from slumberd.storage.ledger.batch import GENERATION_BITS, fact_row
 from slumberd.storage.ledger.external_changes import UNREADABLE, decode_fact_row, printable_id
@@ -72,6 +73,7 @@ class KeyPages:
     Attributes:
         summaries: Compares the stored summaries of the keys that were read.
         key_hashes: Hashes of the keys that were read, with repetitions.
+        proved: How many keys `unproved` left out: each has one fact, as the ledger says.
     """
 
     def __init__(
@@ -89,8 +91,14 @@ class KeyPages:
         self._referrers: dict[str, list[str]] = {}
         for name, referrer in session.stream("ledger.all_references"):
             self._referrers.setdefault(name, []).append(referrer)
-        self.key_hashes = array("q")
-        self.summaries = Summaries(session)
+        self._touched = self._ids_of_other_rows | self._referrers.keys()
+        self._begin()
+
+    def _begin(self) -> Iterator[list[_Row]]:
+        """Read all pages of rows from the first one on."""
+        self.key_hashes, self.summaries, self.proved = array("q"), Summaries(self._session), 0
+        found = self._session.stream("fact_check.claims_by_key", self._keys._asdict())
+        return _pages(found, self._rows)
 
     def __iter__(self) -> Iterator[list[CurrentFact]]:
         """Yield the current facts of each page.
@@ -98,10 +106,23 @@ class KeyPages:
         Raises:
             MixedKeysError: One number belongs to two keys, or one key has two numbers.
         """
-        self.key_hashes, self.summaries = array("q"), Summaries(self._session)
-        found = self._session.stream("fact_check.claims_by_key", self._keys._asdict())
-        for rows in _pages(found, self._rows):
+        for rows in self._begin():
             yield list(current_facts_on(self._load_state(rows)))
+        _check_distinct([self.key_hashes])
+
+    def unproved(self) -> Iterator[list[CurrentFact]]:
+        """Yield the current facts of each page, without those that are proved right.
+
+        Raises:
+            MixedKeysError: One number belongs to two keys, or one key has two numbers.
+        """
+        for rows in self._begin():
+            proved = proved_keys(self._session, rows, self._multi, self._touched)
+            self.key_hashes.extend(map(hash, proved.values()))
+            self.summaries.found += len(proved)
+            self.proved += len(proved)
+            if rest := [row for row in rows if row[-1] not in proved]:
+                yield list(current_facts_on(self._load_state(rest)))
         _check_distinct([self.key_hashes])
 
     def _load_state(self, rows: Sequence[_Row]) -> KnownState:
@@ -199,17 +220,13 @@ class Summaries:
         stored: dict[str, set[_Row]] = {key: set() for key in keys.values()}
         parameters = {"keys": [*stored]}
         for row in self._session.stream("ledger.states_of_keys", parameters):
-            if _has_content(row):
+            if has_content(row):
                 stored[row[0]].add(_normalize(row))
         for number, key in keys.items():
-            expected = filter(_has_content, summary_rows(state, key, number))
+            expected = filter(has_content, summary_rows(state, key, number))
             if stored[key] != {*map(_normalize, expected)}:
                 self.changed.append(number)
         self.found += sum(map(len, stored.values()))
-
-
-def _has_content(row: _Row) -> bool:
-    return row[3] is not None or row[9] is not None
 
 
 def _normalize(row: _Row) -> _Row:
@@ -280,9 +297,10 @@ def compare_keys(session: Session, depth: int, keys: KeyRange) -> ComparedKeys:
     """Compare the facts and summaries of the keys in a range with the ledger."""
     pages = KeyPages(session, depth, keys=keys)
     try:
-        facts = _compare(session, pages)
+        facts = _compare(session, pages.unproved())
     except MixedKeysError:
         return ComparedKeys(None)
+    facts = facts._replace(found=facts.found + pages.proved)
     summaries = pages.summaries
     changed = min(summaries.changed, default=None)
     return ComparedKeys(facts, summaries.found, changed, pages.key_hashes)

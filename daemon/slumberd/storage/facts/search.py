@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from slumberd.garbage_collection import collection_paused
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import (
     SLOTS,
@@ -244,14 +245,15 @@ def search_as_of(
     for slot in SLOTS:
         index_range(getattr(pattern, slot))  # raises for invalid Unicode, as in `search`
     page = Page(pattern)
-    as_of = facts_at(
-        session,
-        user=pattern.user if isinstance(pattern.user, str) else None,
-        depth=depth,
-        valid_at=None if valid_at is None else microseconds(valid_at),
-        believed_at=None if believed_at is None else microseconds(believed_at),
-    )
-    return page.of(map(fact_of, as_of))
+    with collection_paused():  # the claims of a user are many objects, and make no cycles
+        as_of = facts_at(
+            session,
+            user=pattern.user if isinstance(pattern.user, str) else None,
+            depth=depth,
+            valid_at=None if valid_at is None else microseconds(valid_at),
+            believed_at=None if believed_at is None else microseconds(believed_at),
+        )
+        return page.of(map(fact_of, as_of))
 
 
 class Page:

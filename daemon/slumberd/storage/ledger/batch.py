@@ -371,7 +371,7 @@ class Batch:
                 "rule": firing.rule_id,
                 "rule_hash": firing.rule_hash,
                 "trigger": firing.trigger,
-                "at": _iso(self.at),
+                "at": iso(self.at),
                 "after": firing.after.seq,
                 "upto": firing.upto.seq,
                 "generation": self._generation,
@@ -529,7 +529,7 @@ def fact_row(current: CurrentFact) -> Row:
         written(lineage_of(current)),
         claim.confidence,
         written(metadata) if metadata else b"{}",
-        _iso(effective.pinned_at),
+        iso(effective.pinned_at),
     )
     return row if claim.stored is None else _with_stored_bytes(row, claim.stored)
 
@@ -572,13 +572,14 @@ def lineage_of(current: CurrentFact) -> list[dict[str, Any]]:
 
 
 @lru_cache(maxsize=1024)
-def _iso(at: int) -> str:
+def iso(at: int) -> str:
+    """Return an instant in microseconds as the stores write it."""
     return instant(at).isoformat()
 
 
 def _own_entries(effective: EffectiveClaim) -> list[dict[str, object]]:
     sources = [*effective.claim.sources]
     return [
-        {"rule_id": rule_id, "source_episode_ids": sources, "promotion_ts": _iso(at)}
+        {"rule_id": rule_id, "source_episode_ids": sources, "promotion_ts": iso(at)}
         for rule_id, at in effective.promoters
     ]

@@ -441,10 +441,10 @@ def whole_known_state(
         known_state.referrers.setdefault(name, set()).add(referrer)
     for fact_id, found in evaluations.items():
         for evaluation in found:
-            if evaluation.claim is not None:
-                for whole in evaluation.claim.ids[1:]:
-                    known_state.parts.setdefault(whole, set()).add(fact_id)
-                known_state.complete_keys.setdefault(evaluation.claim.key, set()).add(fact_id)
+            if (claim := evaluation.claim) is not None:
+                if claim.precedence.part:
+                    known_state.parts.setdefault(claim.ids[-1], set()).add(fact_id)
+                known_state.complete_keys.setdefault(claim.key, set()).add(fact_id)
     for key in known_state.complete_keys:
         known_state.fold(key)
     return known_state
