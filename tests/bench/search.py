@@ -152,7 +152,7 @@ async def _measure_beside(table: Table, shop: Workshop) -> None:
             ):
                 await memory.bootstrap()
                 await facts.bootstrap()
-                await _put_facts(memory, facts, {"other": shop.small, "one": FACTS_OF_MANY})
+                await put_facts(memory, facts, {"other": shop.small, "one": FACTS_OF_MANY})
                 await _ask_beside(table, shop, Searcher(memory, facts), facts)
     finally:
         sys.setswitchinterval(before)
@@ -203,7 +203,7 @@ async def _measure(table: Table, shop: Workshop, server: OwnServer, name: str) -
     async with PostgresMemoryStore(address) as memory, PostgresFactStore(address) as facts:
         await memory.bootstrap()
         await facts.bootstrap()
-        await _put_facts(memory, facts, users)
+        await put_facts(memory, facts, users)
         kinds: list[Candidates] = [TextSearch(), Postings()]
         with (
             psycopg.connect(address, autocommit=True) as connection,
@@ -218,7 +218,7 @@ async def _measure(table: Table, shop: Workshop, server: OwnServer, name: str) -
             await asker.measure(table, f"{len(many)} users with {FACTS_OF_MANY}", many, count)
 
 
-async def _put_facts(memory: AnyMemoryStore, facts: AnyFactStore, users: dict[str, int]) -> None:
+async def put_facts(memory: AnyMemoryStore, facts: AnyFactStore, users: dict[str, int]) -> None:
     """Put episodes of users, and consolidate them into as many facts."""
     episodes = (one for user, count in users.items() for one in _episodes(user, count))
     while some := [*islice(episodes, TOGETHER)]:
