@@ -152,7 +152,7 @@ async def _measure_beside(table: Table, shop: Workshop) -> None:
             ):
                 await memory.bootstrap()
                 await facts.bootstrap()
-                await _put_facts(memory, facts, {"other": shop.small, "one": FACTS_OF_MANY})
+                await put_facts(memory, facts, {"other": shop.small, "one": FACTS_OF_MANY})
                 await _ask_beside(table, shop, Searcher(memory, facts), facts)
     finally:
         sys.setswitchinterval(before)
@@ -203,7 +203,7 @@ async def _measure(table: Table, shop: Workshop, server: OwnServer, name: str) -
     async with PostgresMemoryStore(address) as memory, PostgresFactStore(address) as facts:
         await memory.bootstrap()
         await facts.bootstrap()
-        await _put_facts(memory, facts, users)
+        await put_facts(memory, facts, users)
         kinds: list[Candidates] = [TextSearch(), Postings()]
         with (
             psycopg.connect(address, autocommit=True) as connection,
@@ -218,7 +218,7 @@ async def _measure(table: Table, shop: Workshop, server: OwnServer, name: str) -
             await asker.measure(table, f"{len(many)} users with {FACTS_OF_MANY}", many, count)
 
 
-async def _put_facts(memory: AnyMemoryStore, facts: AnyFactStore, users: dict[str, int]) -> None:
+async def put_facts(memory: AnyMemoryStore, facts: AnyFactStore, users: dict[str, int]) -> None:
     """Put episodes of users, and consolidate them into as many facts."""
     episodes = (one for user, count in users.items() for one in _episodes(user, count))
     while some := [*islice(episodes, TOGETHER)]:
@@ -402,15 +402,16 @@ class _Asker:
         total = facts_of_user(self._connection, asked.user)
         counts = kind.count(self._connection, asked.user, terms)
         neighbours = Neighbours()
-        index = _CandidateIndex(neighbours, counts, total)
+        found: list[Fact] = []
+        index = _CandidateIndex(neighbours, lambda number: (0, found[number].id), counts, total)
         concepts = [index.concept([term]) for term in terms]
         concepts.sort(key=lambda one: (-one.weight, one.terms))
         weights = {one.terms[0]: one.weight for one in _enough(concepts, counts)}
         if not weights:
             return []
         ids = kind.choose(self._connection, asked.user, weights)
-        rows = self._connection.execute(_FACTS_BY_ID, (ids,))
-        return _score(index, neighbours, [*readable_facts(rows)], concepts)
+        found += readable_facts(self._connection.execute(_FACTS_BY_ID, (ids,)))
+        return _score(index, neighbours, found, concepts)
 
 
 class _CandidateIndex(TermIndex):
@@ -418,12 +419,19 @@ class _CandidateIndex(TermIndex):
 
     Args:
         neighbours: The order of the candidates.
+        ages: The instant and the id of a candidate.
         counts: How many facts have each term.
         total: How many facts there are.
     """
 
-    def __init__(self, neighbours: Neighbours, counts: Mapping[str, int], total: int) -> None:
-        super().__init__(neighbours)
+    def __init__(
+        self,
+        neighbours: Neighbours,
+        ages: Callable[[int], tuple[int, str]],
+        counts: Mapping[str, int],
+        total: int,
+    ) -> None:
+        super().__init__(neighbours, ages)
         self._counts = counts
         self._count = total
 
@@ -449,7 +457,7 @@ def _score(
     """Return the ids of the facts with the best scores, as slumberd's index does."""
     for number, fact in enumerate(facts):
         neighbours.append(number, "", 0, fact.id)
-        index.append((0, fact.id), _ANALYSER.terms(words_of_fact(fact)), frozenset(), frozenset())
+        index.append(_ANALYSER.terms(words_of_fact(fact)), frozenset(), frozenset())
     most = sum(concept.most for concept in concepts) or 1.0
     scores = index.score(concepts)
     best = sorted((-round(score / most, 8), facts[n].id) for n, score in scores.items() if score)

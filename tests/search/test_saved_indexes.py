@@ -18,6 +18,7 @@ from slumberd.model.fact import Fact
 from slumberd.model.feed import FeedPlace, NumberedFact, NumberedVersion
 from slumberd.model.firing import Position
 from slumberd.model.scope import ScopeFilter
+from slumberd.search.columns import VECTOR_ROWS
 from slumberd.search.episode_index import EpisodeIndex
 from slumberd.search.fact_index import FactIndex
 from slumberd.search.hits import Kind
@@ -28,7 +29,6 @@ from slumberd.search.saved_indexes import (
     remove_indexes_of,
     size_of_indexes,
 )
-from slumberd.search.scope_vectors import VECTOR_ROWS
 from slumberd.search.terms import forget_words
 from tests.support.builders import START
 from tests.support.reachable_texts import reachable_texts

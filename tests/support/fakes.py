@@ -26,7 +26,7 @@ from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant
 from slumberd.model.errors import FilterError, LogRestoredError, SkippedEpisodesError, StoppedError
 from slumberd.model.extraction import RecordedSummary
 from slumberd.model.fact import Fact, FactPattern, matcher, place_after
-from slumberd.model.feed import EpisodeChanges, FeedPlace, LedgerChanges, LedgerPlace
+from slumberd.model.feed import EpisodeChanges, FeedPlace, LedgerChanges
 from slumberd.model.firing import (
     START,
     Counts,
@@ -332,10 +332,10 @@ class FakeLedger:
         entries = [entry for fact in facts for entry in fact.lineage]
         return {eid for entry in entries for eid in entry["source_episode_ids"]} & {*eids}
 
-    async def stage_changes(self, place: LedgerPlace | None) -> LedgerChanges:
+    async def stage_changes(self, place: Checkpoint | None) -> LedgerChanges:
         self._record("stage_changes")
         del place  # the fake has no facts of stages
-        return LedgerChanges(LedgerPlace(len(self.records), b""), 0)
+        return LedgerChanges(Checkpoint(len(self.records), b""), 0)
 
     async def erasures_after(self, row: int) -> dict[int, bytes]:
         self._record("erasures_after")

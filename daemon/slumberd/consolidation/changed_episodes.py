@@ -211,7 +211,7 @@ class StageRun:
         former = None if self._anew else notes.place()
         if former is None:
             return None, frozenset()
-        chains = await self._facts.erasures_after(former.ledger.row)
+        chains = await self._facts.erasures_after(former.ledger.rows)
         noted = notes.erasures()
         if any(number not in noted or noted[number][0] != chains[number] for number in chains):
             return None, frozenset()

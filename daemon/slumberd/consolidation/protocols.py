@@ -10,7 +10,7 @@ from slumberd.consolidation.incoming import Bounds, DeltaBatch
 from slumberd.model.episode import EpisodeVersion, Misspelling
 from slumberd.model.extraction import RecordedSummary
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.feed import EpisodeChanges, FeedPlace, LedgerChanges, LedgerPlace
+from slumberd.model.feed import EpisodeChanges, FeedPlace, LedgerChanges
 from slumberd.model.firing import (
     DeletionImpact,
     Firing,
@@ -300,7 +300,7 @@ class FactTarget(Protocol):
         """
         ...
 
-    async def stage_changes(self, place: LedgerPlace | None) -> LedgerChanges:
+    async def stage_changes(self, place: Checkpoint | None) -> LedgerChanges:
         """Return which facts of the channels of stages changed after a place of the ledger.
 
         Args:
@@ -378,7 +378,7 @@ class StagePlace(NamedTuple):
     fingerprint: str
     position: Position
     deletion: int
-    ledger: LedgerPlace
+    ledger: Checkpoint
     at: int
 
 

@@ -72,19 +72,19 @@ class FactPlace(NamedTuple):
     """Up to where a reader knows the facts.
 
     Attributes:
-        head: The last row of the ledger.
+        ledger: The last row of the ledger.
         unrecorded: Ids of facts that other programs changed, and the ledger did not record yet.
     """
 
-    head: Checkpoint
+    ledger: Checkpoint
     unrecorded: frozenset[str]
 
     def saved(self) -> list[Any] | None:
         """Return the place as values of JSON; None when the ledger alone does not tell it."""
         # A hash of an id would not do: after a restart, the store is asked for these ids.
-        if self.unrecorded or not self.head.rows:
+        if self.unrecorded or not self.ledger.rows:
             return None
-        return [self.head.rows, self.head.head.hex()]
+        return [self.ledger.rows, self.ledger.head.hex()]
 
     @classmethod
     def of_saved(cls, saved: Sequence[Any]) -> FactPlace:
@@ -163,18 +163,6 @@ class EpisodeChanges(NamedTuple):
     known: bool = True
 
 
-class LedgerPlace(NamedTuple):
-    """A row of the ledger.
-
-    Attributes:
-        row: Its number; 0 before the first row.
-        chain: Its chain hash.
-    """
-
-    row: int
-    chain: bytes
-
-
 class LedgerChanges(NamedTuple):
     """Which facts of the channels of stages changed after a row of the ledger.
 
@@ -186,7 +174,7 @@ class LedgerChanges(NamedTuple):
             when the store was restored.
     """
 
-    place: LedgerPlace
+    place: Checkpoint
     generation: int
     fact_ids: Set[str] = frozenset()
     known: bool = True

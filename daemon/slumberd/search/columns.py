@@ -22,6 +22,9 @@ SavedParts = dict[str, Buffer | Callable[[], Buffer]]
 A change of the index changes none of them, so they can be written while the index is used.
 """
 
+VECTOR_ROWS = "vector_rows"
+"""The largest part of a saved index: a kilobyte for each text. Who loads it checks it."""
+
 T = TypeVar("T", bound=Hashable)
 
 

@@ -29,9 +29,8 @@ from slumberd.file_modes import create_file, is_shared, make_directory
 from slumberd.model.errors import StoreError
 from slumberd.model.feed import Deletion, FeedPlace, are_unknown
 from slumberd.model.scope import ScopeFilter
-from slumberd.search.columns import Parts, SavedParts, read_array
+from slumberd.search.columns import VECTOR_ROWS, Parts, SavedParts, read_array
 from slumberd.search.hits import Kind
-from slumberd.search.scope_vectors import VECTOR_ROWS
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

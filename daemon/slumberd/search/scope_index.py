@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from hashlib import blake2b
 from heapq import nlargest
 from itertools import pairwise, product
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
@@ -16,6 +16,7 @@ from slumberd.model.episode import instant
 from slumberd.model.texts import AUTO
 from slumberd.search import priors
 from slumberd.search.columns import Interned, Parts, SavedParts, read_array, read_json
+from slumberd.search.embeddings import word_table
 from slumberd.search.languages import (
     STOP_WORDS,
     UNKNOWN,
@@ -25,7 +26,6 @@ from slumberd.search.languages import (
     words_of,
 )
 from slumberd.search.priors import SessionEvidence, Sought, TextSigns
-from slumberd.search.scope_vectors import ScopeVectors
 from slumberd.search.term_index import (
     CHOSEN,
     NONE,
@@ -38,6 +38,9 @@ from slumberd.search.term_index import (
     TermIndex,
 )
 from slumberd.search.terms import Analyser, require_language
+
+if TYPE_CHECKING:
+    from slumberd.search.scope_vectors import ScopeVectors
 
 VECTOR_WEIGHT = 0.4
 """What a text with the meaning of the question, but none of its words, has of the most."""
@@ -212,8 +215,8 @@ class ScopeIndex:
         """The same of saved texts: the hash of each, and their numbers in the order of hashes."""
         self._neighbours = Neighbours(self._entries_of_sessions)
         self._similar = SimilarWords() if UNKNOWN in languages else None
-        self._words = TermIndex(self._neighbours, self._similar, self._age)
-        self._vectors = ScopeVectors(self._neighbours) if self._has_vectors else None
+        self._words = TermIndex(self._neighbours, self._age, self._similar)
+        self._vectors = _vectors_of(self._neighbours) if self._has_vectors else None
 
     def parts(self) -> SavedParts:
         """Return what `load` needs. The texts are not in it."""
@@ -346,7 +349,7 @@ class ScopeIndex:
         terms = analyser.terms_of(counted, is_ascii=text.isascii())
         names, dates = self._names_of(turn.speaker), self._dates_of(turn.at)
         self._neighbours.append(number, turn.session, turn.at, turn.id)
-        self._words.append((turn.at, turn.id), terms, names, dates)
+        self._words.append(terms, names, dates)
         if self._vectors is not None:
             text = f"{turn.speaker} {turn.text} {turn.extra}"
             self._vectors.append(text, short=self._words.is_short(number))
@@ -445,8 +448,10 @@ class ScopeIndex:
 
     def _score(self, question: _Question, limit: int, allows: Allows | None) -> list[FoundText]:
         """Return the best texts by words and the best by meaning, with their scores."""
-        cosines = None if self._vectors is None else self._vectors.cosines(question.text)
-        nearest = () if cosines is None else ScopeVectors.nearest(cosines, limit, allows)
+        cosines, nearest = None, list[int]()
+        if self._vectors is not None:
+            cosines = self._vectors.cosines(question.text)
+            nearest = self._vectors.nearest(cosines, limit, allows)
         # Where each word is frequent, the choice by words may lack the exact text.
         also = {*nearest, *self._exact(question.words, limit, allows)}
         lexical = self._words.score(
@@ -619,6 +624,13 @@ class ScopeIndex:
             return found
 
         return allows
+
+
+def _vectors_of(neighbours: Neighbours) -> ScopeVectors:
+    word_table()  # before numpy: it says which extra is missing
+    from slumberd.search.scope_vectors import ScopeVectors  # numpy is of the extra
+
+    return ScopeVectors(neighbours)
 
 
 def _exact_match(part: _Part) -> FoundText:

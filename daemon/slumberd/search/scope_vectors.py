@@ -11,28 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
-from slumberd.search.columns import Parts, SavedParts, read_json
+from slumberd.search.columns import VECTOR_ROWS, Parts, SavedParts, read_json
 from slumberd.search.embeddings import word_table
 from slumberd.search.term_index import NEXT_WEIGHTS, PREVIOUS_WEIGHTS, Allows, Neighbours
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float32]
-    Numbers = NDArray[np.signedinteger[Any]]
+Floats = NDArray[np.float32]
+Numbers = NDArray[np.signedinteger[Any]]
 
 _TOKENS_AT_ONCE = 32_768
 """About so many words are added up in one step; each takes a kilobyte."""
 
 _TINY = 1e-6
-
-VECTOR_ROWS = "vector_rows"
-"""The largest part of a saved index: a kilobyte for each text. `load` checks it itself."""
 
 
 class ScopeVectors:
@@ -46,8 +41,6 @@ class ScopeVectors:
     """
 
     def __init__(self, neighbours: Neighbours) -> None:
-        import numpy as np  # of the extra
-
         self._table = word_table()
         self._neighbours = neighbours
         self._waiting: list[str] = []
@@ -102,8 +95,6 @@ class ScopeVectors:
         Raises:
             ValueError: The vectors are damaged.
         """
-        import numpy as np  # of the extra
-
         self._words = np.frombuffer(parts["vector_words"], np.int32)
         self._starts = np.frombuffer(parts["vector_starts"], np.int64)
         self._texts = np.frombuffer(parts["vector_texts"], np.int64).copy()
@@ -141,8 +132,6 @@ class ScopeVectors:
 
     def cosines(self, query: str) -> Floats:
         """Return the cosine of each text with a question, by number; 0 for a text without words."""
-        import numpy as np  # of the extra
-
         self._update()
         words = self._table.encode([query])
         vector = self._add_up(words)[0] - self._mean
@@ -163,8 +152,6 @@ class ScopeVectors:
             most: At most so many.
             allows: Returns whether a text may be found; None when all may.
         """
-        import numpy as np  # of the extra
-
         if allows is None and len(cosines) > most:
             numbers = np.argpartition(cosines, -most)[-most:]
         else:
@@ -174,8 +161,6 @@ class ScopeVectors:
 
     def _update(self) -> None:
         """Embed what has changed since the last question."""
-        import numpy as np  # of the extra
-
         if not self._changed:
             return
         first = self._known
@@ -201,8 +186,6 @@ class ScopeVectors:
 
     def _take_waiting(self) -> None:
         """Split new texts into words, and forget the words of removed ones."""
-        import numpy as np  # of the extra
-
         new = self._table.encode(self._waiting)
         self._waiting = []
         self._words = np.concatenate([self._words, *new])
@@ -225,8 +208,6 @@ class ScopeVectors:
 
         Rows that were loaded cannot be written, so they are copied, too.
         """
-        import numpy as np  # of the extra
-
         if count > len(self._room) or not self._room.flags.writeable:
             dimensions = self._table.vectors.shape[1]
             room = np.zeros((count + count // 4 + 16, dimensions), np.float32)
@@ -242,8 +223,6 @@ class ScopeVectors:
 
     def _weigh(self) -> Floats:
         """Return how rare each word is: BM25's inverse document frequency, of rounded counts."""
-        import numpy as np  # of the extra
-
         total = 2.0 ** round(np.log2(max(self._count, 1)))
         texts = 2.0 ** np.round(np.log2(np.maximum(self._texts, 0.5)))
         rare = (total - np.minimum(texts, total) + 0.5) / (texts + 0.5)
@@ -252,8 +231,6 @@ class ScopeVectors:
 
     def _add_up(self, texts: Sequence[Numbers]) -> Floats:
         """Return the weighted sum of the words of each text, of length 1; zeros without words."""
-        import numpy as np  # of the extra
-
         sums = np.zeros((len(texts), self._table.vectors.shape[1]), np.float32)
         for begin, end in _portions(texts):
             some = [number for number in range(begin, end) if len(texts[number])]
@@ -273,8 +250,6 @@ class ScopeVectors:
             changed: Which texts are new, changed or removed. Texts with another neighbour, or with
                 a changed one, are added.
         """
-        import numpy as np  # of the extra
-
         before, self._near = self._near, []
         short = np.frombuffer(bytes(self._short), bool)
         affected = changed.copy()
@@ -308,8 +283,6 @@ class ScopeVectors:
         Args:
             changed: The texts whose length with their neighbours may be another one.
         """
-        import numpy as np  # of the extra
-
         for begin in range(0, len(changed), _TOKENS_AT_ONCE):
             some = changed[begin : begin + _TOKENS_AT_ONCE]
             together = self._rows[some]

@@ -238,21 +238,19 @@ class TermIndex:
 
     Args:
         neighbours: The order of the texts within their sessions.
-        similar: Takes the terms of all texts; None when nobody asks for similar ones.
         ages: The instant and the id of a text, by its number: of equal texts the newest are chosen.
+        similar: Takes the terms of all texts; None when nobody asks for similar ones.
     """
 
     def __init__(
         self,
         neighbours: Neighbours,
+        ages: Callable[[int], tuple[int, str]],
         similar: SimilarWords | None = None,
-        ages: Callable[[int], tuple[int, str]] | None = None,
     ) -> None:
         self._similar = similar
         self._neighbours = neighbours
-        self._own_ages: list[tuple[int, str]] = []
-        self._ages = ages or self._own_ages.__getitem__
-        self._keeps_ages = ages is None
+        self._ages = ages
         self._terms = array("I")
         """The terms of all texts, one text after the other."""
         self._ends = array("Q")
@@ -333,24 +331,15 @@ class TermIndex:
         if self._similar is not None:
             self._similar.add(self._numbers)
 
-    def append(
-        self,
-        age: tuple[int, str],
-        terms: Sequence[str],
-        names: frozenset[str],
-        dates: frozenset[str],
-    ) -> None:
+    def append(self, terms: Sequence[str], names: frozenset[str], dates: frozenset[str]) -> None:
         """Add a text under the next number.
 
         Args:
-            age: Its instant and its id.
             terms: Its terms, in order.
             names: The terms of its speaker's name.
             dates: The terms that name its day.
         """
         number = len(self._factors)
-        if self._keeps_ages:
-            self._own_ages.append(age)
         self._factors.append(SHORT / max(len(terms), SHORT))
         self._names.append(self._sets.add(names))
         self._dates.append(self._sets.add(dates))

@@ -11,15 +11,15 @@ import pytest
 
 from slumberd.consolidation.protocols import StagePlace
 from slumberd.model.errors import StoreError
-from slumberd.model.feed import LedgerPlace
 from slumberd.model.firing import Position
+from slumberd.model.record import Checkpoint
 from slumberd.model.stages import ALWAYS_DUE, StagedEntry
 from slumberd.storage.sqlite.stage_file import RuleNotes, StageFile
 
 pytestmark = pytest.mark.integration
 
 ANN, BOB = ("ann-canary", "chat"), ("bob", "chat")
-PLACE = StagePlace("as it is", Position(7, "e7-canary"), 3, LedgerPlace(9, b"chain"), 50)
+PLACE = StagePlace("as it is", Position(7, "e7-canary"), 3, Checkpoint(9, b"chain"), 50)
 OLD = StagedEntry("e1-canary", 40, "e2", (-5, 2**62), 30)
 NEW = StagedEntry("e2", ALWAYS_DUE, "", (-5,))
 

@@ -203,6 +203,11 @@ def head_of(session: Session) -> Checkpoint:
     return Checkpoint(*row) if row else Checkpoint(0, GENESIS)
 
 
+def has_row(session: Session, place: Checkpoint) -> bool:
+    """Return whether the ledger has just this row; it has the place before its first row."""
+    return not place.rows or session.one("ledger.chain_at", (place.rows,)) == (place.head,)
+
+
 def set_number(session: Session, name: str, value: int) -> None:
     """Set what `number` returns."""
     session.do("ledger.set_number", {"name": name, "value": value})

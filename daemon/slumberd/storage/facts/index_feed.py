@@ -13,11 +13,10 @@ from itertools import islice
 import orjson
 
 from slumberd.model.feed import Changes, FactPlace, NumberedFact, Reading
-from slumberd.model.record import Checkpoint
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.stages import WEIGHTS
 from slumberd.storage.engine import Row, Session
-from slumberd.storage.facts.apply import FactTransactions, head_of
+from slumberd.storage.facts.apply import FactTransactions, has_row, head_of
 from slumberd.storage.facts.search import BEYOND, FIRST, upper_bound
 from slumberd.storage.ledger.arrivals import ARRIVAL, COPY, DEPARTURE
 from slumberd.storage.ledger.erasure import FORGET
@@ -155,12 +154,12 @@ def _changes(
     session: Session, place: FactPlace, most: int
 ) -> tuple[Changes[FactPlace, NumberedFact], bool] | None:
     """Return what changed, and whether anything was erased."""
-    if not _is_of_ledger(session, place.head) or session.find_schema_change():
+    if not has_row(session, place.ledger) or session.find_schema_change():
         return None
     now = _place(session)
     ids, has_erasure = place.unrecorded | now.unrecorded, False
-    if now.head.rows != place.head.rows:
-        values = {"seq": place.head.rows, "limit": most + 1}
+    if now.ledger.rows != place.ledger.rows:
+        values = {"seq": place.ledger.rows, "limit": most + 1}
         rows = session.rows("promotion_feed.changed_facts", values)
         if len(rows) > most or any(rule in _UNNAMED for *_, rule in rows):
             return None
@@ -169,11 +168,6 @@ def _changes(
     if any("\0" in id for id in ids):  # some versions of SQLite read such a text to its NUL only
         return None
     return Changes(now, ids, _read(session, ids)), has_erasure
-
-
-def _is_of_ledger(session: Session, head: Checkpoint) -> bool:
-    found = session.one("ledger.chain_at", (head.rows,)) if head.rows else None
-    return not head.rows or (found is not None and found[0] == head.head)
 
 
 def _ids_in(rows: Sequence[Row]) -> Iterator[str]:

@@ -8,13 +8,14 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.precedence import EXTERNAL, MANUAL_RULE_ID
-from slumberd.model.feed import LedgerChanges, LedgerPlace
+from slumberd.model.feed import LedgerChanges
+from slumberd.model.record import Checkpoint
 from slumberd.model.scope import channel_of
 from slumberd.model.stages import STAGE_CHANNELS
 from slumberd.storage.engine import Session
+from slumberd.storage.facts.apply import has_row, head_of
 from slumberd.storage.facts.review import CLOCK
 from slumberd.storage.ledger.erasure import FORGET
-from slumberd.storage.ledger.rows import GENESIS
 from slumberd.storage.ledger.undo import UNDO
 
 _TELLING = frozenset({MANUAL_RULE_ID, EXTERNAL, UNDO, CLOCK, FORGET})
@@ -24,17 +25,16 @@ An erasure names none; `read_erasures` returns these.
 """
 
 
-def read_stage_changes(session: Session, place: LedgerPlace | None) -> LedgerChanges:
+def read_stage_changes(session: Session, place: Checkpoint | None) -> LedgerChanges:
     """Return which facts changed after a place; None only asks for the last row."""
-    last = session.one("ledger.last_row")
-    now = LedgerPlace(*last) if last else LedgerPlace(0, GENESIS)
+    now = head_of(session)
     generations = session.rows("ledger.generations")
     generation = generations[0][1] if generations else 0
     if place is None:
         return LedgerChanges(now, generation)
     if not _tells_all(session, place):
         return LedgerChanges(now, generation, known=False)
-    rows = session.rows("ledger.rows_of_channels_after", {"after": place.row})
+    rows = session.rows("ledger.rows_of_channels_after", {"after": place.rows})
     found = frozenset(
         text
         for fact_id, replaces, payload in rows
@@ -49,13 +49,11 @@ def read_erasures(session: Session, after: int) -> dict[int, bytes]:
     return dict(session.rows("ledger.erasures_after", {"rule": FORGET, "after": after}))
 
 
-def _tells_all(session: Session, place: LedgerPlace) -> bool:
+def _tells_all(session: Session, place: Checkpoint) -> bool:
     """Return whether the ledger has the row of a place, and names each fact that changed since."""
-    if place.row and session.one("ledger.chain_at", (place.row,)) != (place.chain,):
+    if not has_row(session, place) or session.value("external_changes.any_change"):
         return False
-    if session.value("external_changes.any_change"):
-        return False
-    rules = session.rows("ledger.rules_after", {"after": place.row})
+    rules = session.rows("ledger.rules_after", {"after": place.rows})
     return all(rule[:1] != "@" or rule in _TELLING for (rule,) in rules)
 
 

@@ -35,7 +35,7 @@ from slumberd.model.arguments import (
 from slumberd.model.delta import Delta, validate_delta
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact, FactPattern, QuotedEpisode, SupersededByEpisode, assume_utc
-from slumberd.model.feed import LedgerChanges, LedgerPlace
+from slumberd.model.feed import LedgerChanges
 from slumberd.model.firing import START, Firing, Outcome, Trigger, Window
 from slumberd.model.record import Break, Checkpoint, ErasedList
 from slumberd.model.scope import ScopeFilter
@@ -216,7 +216,7 @@ class EngineFactStore:
         rows = await self.transactions.fetch_all("facts.retracted_by_people", parameters)
         return {fact_id for (fact_id,) in rows}
 
-    async def stage_changes(self, place: LedgerPlace | None) -> LedgerChanges:
+    async def stage_changes(self, place: Checkpoint | None) -> LedgerChanges:
         """Return which facts of the channels of stages changed after a place of the ledger.
 
         Args:

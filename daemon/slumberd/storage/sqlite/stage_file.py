@@ -17,8 +17,8 @@ import orjson
 
 from slumberd.consolidation.protocols import Owner, StagePlace
 from slumberd.model.errors import SchemaError, StoreError
-from slumberd.model.feed import LedgerPlace
 from slumberd.model.firing import Position
+from slumberd.model.record import Checkpoint
 from slumberd.model.stages import StagedEntry
 from slumberd.sql_statements import statements
 from slumberd.storage.sqlite.connection import connect
@@ -281,8 +281,8 @@ class RuleNotes:
         self._do(
             "set_place",
             (
-                place.fingerprint, position.seq, position.eid, place.deletion, ledger.row,
-                ledger.chain, place.at, self._number,
+                place.fingerprint, position.seq, position.eid, place.deletion, ledger.rows,
+                ledger.head, place.at, self._number,
             ),
         )  # fmt: skip
         self._do("clear_erasures", (self._number,))
@@ -345,4 +345,4 @@ def _entry_from(row: Sequence[Any]) -> StagedEntry:
 
 def _place_from(row: Sequence[Any]) -> StagePlace:
     fingerprint, seq, eid, deletion, number, chain, at = row
-    return StagePlace(fingerprint, Position(seq, eid), deletion, LedgerPlace(number, chain), at)
+    return StagePlace(fingerprint, Position(seq, eid), deletion, Checkpoint(number, chain), at)
