@@ -95,9 +95,10 @@ def write(target: sqlite3.Connection, rows: dict[str, Rows]) -> None:
 
 
 def write_fewest(memory: Path, facts: Path, target: Path, *, indexed: bool = True) -> Cost:
-    """Write the fewest rows that hold the same: each episode, each fact, and each change once.
+    """Write the fewest rows that a user must have: each episode, and each fact as it is now.
 
-    There are no numbers, keys or firings.
+    There is nothing that explains a fact, takes it back, or finds what is new: no ledger, keys,
+    firings or numbers of episodes.
 
     Args:
         indexed: Whether the tables have slumberd's indexes, which its reads need.
@@ -107,10 +108,9 @@ def write_fewest(memory: Path, facts: Path, target: Path, *, indexed: bool = Tru
         create(source, written, {"episodes"}, indexed=indexed)
         costs += _copy_episodes(source, written)
     with closing(sqlite3.connect(facts)) as source, _opened(target, "facts.db") as written:
-        create(source, written, {"facts", "slumberd_ledger"}, indexed=indexed)
+        create(source, written, {"facts"}, indexed=indexed)
         for rows in batches(source):
-            some = {table: rows[table] for table in ("slumberd_ledger", "facts")}
-            costs.append(timed(partial(write, written, some))[1])
+            costs.append(timed(partial(write, written, {"facts": rows["facts"]}))[1])
         costs.append(_checkpoint(written))
     return total(costs)
 

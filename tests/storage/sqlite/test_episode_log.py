@@ -474,6 +474,21 @@ async def test_a_constraint_of_a_host_fails_only_the_put_that_breaks_it(
     ]
 
 
+async def test_a_trigger_of_a_host_keeps_its_own_conflict_clause_when_puts_share_a_statement(
+    memory: SQLiteMemoryStore, host: sqlite3.Connection
+) -> None:
+    host.execute("CREATE TABLE sessions (name PRIMARY KEY)")
+    host.execute(
+        "CREATE TRIGGER note_session AFTER INSERT ON episodes"
+        " BEGIN INSERT OR IGNORE INTO sessions VALUES ('s'); END"
+    )
+
+    await memory.put_many([episode(id) for id in ("a", "b", "c", "d", "e")])
+
+    assert host.execute("SELECT count(*) FROM episodes").fetchone() == (5,)
+    assert host.execute("SELECT name FROM sessions").fetchall() == [("s",)]
+
+
 async def test_trigger_of_another_program_is_not_run_for_existing_rows(
     memory: SQLiteMemoryStore, host: sqlite3.Connection
 ) -> None:

@@ -276,7 +276,7 @@ def _write_new(session: Session, rows: Sequence[Row], past: ErasedScopes | None)
         return False
     if session.one("episodes.any_of_ids", {"ids": [*ids]}):
         return False
-    session.do_each("episodes.insert", rows)
+    session.insert("episodes.insert", rows)
     return True
 
 

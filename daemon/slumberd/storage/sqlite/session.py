@@ -398,7 +398,9 @@ class SQLiteSession:
 
     def insert(self, name: str, rows: Sequence[Row]) -> None:
         """Insert many rows by a statement that inserts one."""
-        insert(self._connection, _find_statement(name).sql, rows)
+        # A trigger of the host's would inherit the conflict clause, in place of its own.
+        is_hosts = name == "episodes.insert"
+        insert(self._connection, _find_statement(name).sql, rows, rolls_back=not is_hosts)
 
     def own_writes(self, *, rows: int) -> AbstractContextManager[None]:
         """Keep the triggers of ``facts`` from recording what the block writes."""
@@ -450,12 +452,21 @@ MOST = 200
 _SIZES = (MOST, 20, 4, 1)
 
 
-def insert(connection: sqlite3.Connection, sql: str, rows: Sequence[Row]) -> None:
+def insert(
+    connection: sqlite3.Connection, sql: str, rows: Sequence[Row], *, rolls_back: bool = True
+) -> None:
     """Insert rows as ``executemany`` does; the statement begins with ``INSERT INTO``.
 
     ``executemany`` takes the interpreter lock after each row; this function takes it after 200
-    rows, so other threads can work. When SQLite refuses a row, it rolls the transaction back.
+    rows, so other threads can work.
+
+    Args:
+        rolls_back: Whether SQLite ends the transaction when it refuses a row; else the caller
+            must. Triggers inherit that.
     """
+    if rolls_back:
+        # Else SQLite copies every page that the statement changes: a fifth of the time.
+        sql = sql.replace("INSERT", "INSERT OR ROLLBACK", 1)
     first = 0
     for size in _SIZES:
         while len(rows) - first >= size:
@@ -466,8 +477,7 @@ def insert(connection: sqlite3.Connection, sql: str, rows: Sequence[Row]) -> Non
 
 @lru_cache(maxsize=32)
 def _of_many(sql: str, size: int) -> str:
-    # Without ROLLBACK, SQLite copies every page that the statement changes: a fifth of the time.
-    before, values, after = sql.replace("INSERT", "INSERT OR ROLLBACK", 1).partition("VALUES ")
+    before, values, after = sql.partition("VALUES ")
     row, bracket, rest = after.partition(")")
     return before + values + ", ".join([row + bracket] * size) + rest
 
