@@ -212,8 +212,8 @@ def test_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
 MISSED = {"the nightly rule with the same claims, last month to first": 1.5}
 """Laws that are not kept yet, and the most that they may be: `docs/project/benchmarks.md` says why.
 
-The first month ends with fewer episodes than the last one. It was measured while `summarise` saw all
-episodes of a user.
+The first month ends with fewer episodes than the last one. It was measured while `summarise` saw
+all episodes of a user.
 """
 
 
