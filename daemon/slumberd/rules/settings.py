@@ -103,6 +103,7 @@ class Settings(Form):
     rules_dir: FilePath
     store: DatabaseAddress | None = None
     host_store: FunctionName | None = None
+    # A default section needs no validation, so its validator is not built.
     postgres: PostgresSettings = PostgresSettings.model_construct()
     memory: MemorySettings = MemorySettings.model_construct()
     facts: FactsSettings = FactsSettings.model_construct()
