@@ -269,7 +269,7 @@ def test_entry_is_compared_by_meaning_with_the_nearest_entries_only() -> None:
     assert max(rests[1:]) == 25
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_twenty_thousand_texts_take_fifteen_seconds_by_vectors() -> None:
     chance = random.Random(1)
     letters = "bcdfghjklmpqrstvwxz"

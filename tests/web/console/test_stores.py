@@ -202,6 +202,7 @@ def test_every_link_leads_to_a_page(store: Store, operator: Person) -> None:
     assert f"/console/fact?id={store.ids['old']}&user=ana" in links
 
 
+@pytest.mark.parametrize("store", ["files", "several shards"], indirect=True)
 def test_link_of_each_kind_leads_to_a_page(store: Store, operator: Person) -> None:
     by_kind = {kind_of(link): link for link in all_links(store, operator)}
 
