@@ -21,7 +21,7 @@ FLOORS: dict[str, tuple[Callable[[Path, Path, Path], Cost], float | None]] = {
     "floor of the fewest rows": (write_fewest, 3.5),
     "floor of these without slumberd's indexes": (partial(write_fewest, indexed=False), None),
 }
-"""What writes the rows with bare SQLite, and the limit of puts with a firing to it.
+"""What writes the rows with bare SQLite, and the limit of an import, or puts, with a firing to it.
 
 The limits are of processor time: other programs change the wall time.
 """
@@ -72,7 +72,7 @@ def _measure_whole(table: Table, shop: Workshop, start: Cost) -> None:
         whole = [total(pair) for pair in zip(first, fired, strict=True)]
         for name, (_, bound) in FLOORS.items():
             pair = [[cost.processor for cost in side] for side in (whole, by_name[name])]
-            limit = at_most(bound) if bound is not None and first is put else None
+            limit = None if bound is None else at_most(bound)
             table.ratio(SECTION, f"{what}, {way}, to {name}", (pair[0], pair[1]), limit)
 
 
