@@ -11,13 +11,13 @@ import orjson
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from slumberd.model.errors import UsageError
-from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
 from slumberd.model.texts import is_storable
 from slumberd.operations.caller import Caller, Right
 from slumberd.rules.validation import Form, too_long
 
 if TYPE_CHECKING:
+    from slumberd.model.rule import ConsolidationRule
     from slumberd.rules.rule_loader import RuleSet
 
 MOST_SHARDS = 1_024
