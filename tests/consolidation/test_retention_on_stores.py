@@ -17,7 +17,7 @@ from slumberd.consolidation.stage_runs import Retention
 from slumberd.model.episode import Episode
 from slumberd.model.errors import StoreError
 from slumberd.model.fact import FactPattern
-from slumberd.model.firing import Report
+from slumberd.model.firing import Limits, Report
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Summarise
 from slumberd.rules.vocabulary_loader import conversation_extraction
@@ -95,6 +95,18 @@ async def test_mark_of_a_deleted_episode_ends_and_its_past_can_be_asked_for(
         assert await marked(home) == ["@marks/e1"]
         assert (await fire(home, 100)).purged == []
         assert (await home.facts.verify())[2] is None
+
+
+async def test_marks_of_deleted_episodes_end_above_the_deletion_limits(provider: Provider) -> None:
+    async with open_stores(provider) as home:
+        keep_for(home, 30)
+        home.consolidator.limits = Limits(max_deletes=1, max_delete_fraction=0.1)
+        await home.put(*(said(f"e{number}", f"Hello {number}") for number in range(30)))
+        await fire(home, 9)
+
+        late = await fire(home, 99)
+
+        assert (len(late.purged), late.held, await marked(home)) == (30, None, [])
 
 
 async def be_killed(*_: object) -> NoReturn:

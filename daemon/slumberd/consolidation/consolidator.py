@@ -405,7 +405,7 @@ class Consolidator:
                     return
         if self.retention is not None and not report.dry_run:
             end = StageEnd(mark, call.request.at, marked)
-            end_marks = partial(self._end_marks, call, window, report)
+            end_marks = partial(self._end_marks, freely, window, report)
             report.purged = await purge(
                 self._episodes, self._facts, self.retention, rule, self._marking, end, end_marks
             )
