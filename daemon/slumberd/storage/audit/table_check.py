@@ -92,11 +92,15 @@ class KeyPages:
         for name, referrer in session.stream("ledger.all_references"):
             self._referrers.setdefault(name, []).append(referrer)
         self._touched = self._ids_of_other_rows | self._referrers.keys()
-        self._begin()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget the pages that were read."""
+        self.key_hashes, self.summaries, self.proved = array("q"), Summaries(self._session), 0
 
     def _begin(self) -> Iterator[list[_Row]]:
         """Read all pages of rows from the first one on."""
-        self.key_hashes, self.summaries, self.proved = array("q"), Summaries(self._session), 0
+        self._forget()
         found = self._session.stream("fact_check.claims_by_key", self._keys._asdict())
         return _pages(found, self._rows)
 
