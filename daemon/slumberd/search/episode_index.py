@@ -212,7 +212,8 @@ class EpisodeIndex(SavableIndex[KeptEpisode]):
         before, self._hidden = self._hidden, ids
         self.index.drop(ids - before)
         self.unsaved += len(ids ^ before)
-        self._show(id for id in before - ids if id in self.kept)
+        # In order: the last digits of a meaning depend on which text comes first.
+        self._show(sorted(id for id in before - ids if id in self.kept))
 
     def _show(self, ids: Iterable[str]) -> None:
         shown = (id for id in ids if id not in self._hidden)

@@ -99,14 +99,21 @@ class SavedScopes(FollowedScopes[I, V]):
         with saved.writing(user) as writer:
             async with self._threads.turn(user):
                 # What was erased before is gone from the index now. After it, nothing is saved.
-                before = self.place  # others may follow the store meanwhile
+                before = self.place
                 index = await self.current(scope)
+                # Others may follow the store meanwhile: the index knows one of both places, or more
+                # than the first. So both must be places that can be saved.
                 place = before.saved() if self.place.saved() is not None else None
                 if writer is None or place is None:
                     return
                 has_gone = index.has_gone
                 parts = await self._threads.run(user, index.parts)
                 index.note_saved()
-            is_saved = await asyncio.to_thread(writer.save, self._kind, scope, place, parts)
+            work = asyncio.to_thread(writer.save, self._kind, scope, place, parts)
+            writing = asyncio.ensure_future(work)
+            try:
+                is_saved = await asyncio.shield(writing)
+            finally:  # also when it is cancelled: the thread needs the open directory
+                await asyncio.wait([writing])
             if has_gone and not is_saved:
                 writer.remove(self._kind, scope)
