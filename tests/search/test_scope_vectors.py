@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 
 from slumberd.search.embeddings import word_table
 from slumberd.search.scope_index import IndexedTurn, ScopeIndex
-from slumberd.search.scope_vectors import ScopeVectors
 from slumberd.search.term_index import Neighbours
 from tests.support.late_imports import LateModule
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+    from slumberd.search import scope_vectors
 else:
     np = LateModule("numpy")
+    scope_vectors = LateModule("slumberd.search.scope_vectors")
 
 
 SENTENCES = [
@@ -143,7 +145,7 @@ def test_empty_index_finds_nothing() -> None:
 
 def test_words_of_a_removed_text_are_forgotten() -> None:
     neighbours = Neighbours()
-    vectors = ScopeVectors(neighbours)
+    vectors = scope_vectors.ScopeVectors(neighbours)
     for number, text in enumerate(["zeppelin", "bicycle"]):
         neighbours.append(number, "", 0, text)
         vectors.append(text, short=True)
@@ -157,6 +159,6 @@ def test_words_of_a_removed_text_are_forgotten() -> None:
     assert zeppelin not in kept_words(vectors)
 
 
-def kept_words(vectors: ScopeVectors) -> set[int]:
+def kept_words(vectors: scope_vectors.ScopeVectors) -> set[int]:
     """Return the numbers of all words that an index keeps in order; one number a word."""
     return {int(word) for word in vars(vectors)["_words"]}
