@@ -23,6 +23,7 @@ import pytest_asyncio
 from slumberd import Memory
 from slumberd.daemon.new_state_directory import make_state_directory
 from slumberd.model.episode import Episode
+from slumberd.model.errors import SchemaError
 from slumberd.model.feed import FeedPlace
 from slumberd.model.firing import Position
 from slumberd.model.scope import ScopeFilter
@@ -643,3 +644,15 @@ def test_process_of_another_user_leaves_no_file(tmp_path: Path) -> None:
         assert writer is None
 
     assert [*state.iterdir()] == []
+
+
+async def test_reader_that_leaves_no_trace_installs_nothing(site: Site) -> None:
+    await site.memory.put_many(MANY[:1])
+    path = site.state / "memory.db"
+    async with SQLiteMemoryStore(path, traceless=True) as reader:
+        await reader.feed.place()
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("DROP TRIGGER slumberd_episode_inserted")
+
+        with pytest.raises(SchemaError, match="has no episode log"):
+            await reader.feed.place()
