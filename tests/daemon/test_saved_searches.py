@@ -23,6 +23,7 @@ import pytest_asyncio
 from slumberd import Memory
 from slumberd.daemon.new_state_directory import make_state_directory
 from slumberd.model.episode import Episode
+from slumberd.model.errors import SchemaError
 from slumberd.model.feed import FeedPlace
 from slumberd.model.firing import Position
 from slumberd.model.scope import ScopeFilter
@@ -390,6 +391,35 @@ async def test_index_that_cannot_be_used_is_removed(site: Site) -> None:
     assert [*check_indexes(site.state)] == []
 
 
+async def test_file_that_a_killed_process_was_writing_is_removed(site: Site) -> None:
+    await site.save()
+    [(path, _)] = check_indexes(site.state)
+    unfinished = path.with_name(f"{path.name}.1.new")
+    unfinished.write_bytes(CANARY.encode())
+    searcher, deletions = site.process().searcher, site.memory.feed.deletions
+
+    await searcher.remove_gone(deletions)
+    assert unfinished.exists()  # a process may be writing it
+    os.utime(unfinished, (1, 1))
+    await searcher.remove_gone(deletions)
+    assert unfinished.exists()  # it was written meanwhile
+    await searcher.remove_gone(deletions)
+
+    assert [*path.parent.iterdir()] == [path]
+
+
+async def test_indexes_that_a_smaller_bound_excludes_are_removed_without_a_search(
+    site: Site,
+) -> None:
+    await site.save()
+    bounded = SavedIndexes(site.state, store=["one"], made_with=["english"], most_bytes=1_000)
+    searcher = Searcher(site.memory, language="english", saved=bounded)
+
+    await searcher.remove_gone(site.memory.feed.deletions)
+
+    assert size_of_indexes(site.state) == 0
+
+
 async def test_saved_index_with_a_deleted_episode_goes_when_it_cannot_be_saved(site: Site) -> None:
     await site.save(episode("gone", content=CANARY))
     delete(site, "gone")
@@ -635,3 +665,15 @@ def test_process_of_another_user_leaves_no_file(tmp_path: Path) -> None:
         assert writer is None
 
     assert [*state.iterdir()] == []
+
+
+async def test_reader_that_leaves_no_trace_installs_nothing(site: Site) -> None:
+    await site.memory.put_many(MANY[:1])
+    path = site.state / "memory.db"
+    async with SQLiteMemoryStore(path, traceless=True) as reader:
+        await reader.feed.place()
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("DROP TRIGGER slumberd_episode_inserted")
+
+        with pytest.raises(SchemaError, match="has no episode log"):
+            await reader.feed.place()

@@ -90,6 +90,7 @@ class SavedIndexes:
         stamp = [_FORMAT, *store, *made_with, *_versions()]
         self._stamp = blake2b(orjson.dumps(stamp), digest_size=16).hexdigest()
         self._checked: dict[Path, _Checked] = {}
+        self._unfinished: dict[Path, int] = {}
 
     def load(self, kind: Kind, scope: ScopeFilter) -> tuple[list[Any], Parts] | None:
         """Return the place up to which the index of a scope knows its store, and what it loads.
@@ -121,6 +122,14 @@ class SavedIndexes:
                     removed += 1
                     path.parent.rmdir()  # unless it has other files
         return removed
+
+    def remove_unfinished(self) -> None:
+        """Remove the files that were not written since the last call: a process was killed."""
+        found = {path: status.st_mtime_ns for path, status in _files_in(self._state, _NEW)}
+        for path, _ in found.items() & self._unfinished.items():
+            with suppress(OSError):
+                path.unlink()
+        self._unfinished = found
 
     def find_deletions(self) -> dict[Path, int]:
         """Return by file the number of the last deletion that it knows of, or was checked for.
@@ -308,9 +317,9 @@ def size_of_indexes(state: Path) -> int:
     return sum(status.st_size for _, status in _files_in(state))
 
 
-def _files_in(state: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield each file of a saved index."""
-    for path in state.glob(f"{DIRECTORY}/*/*{_INDEX}"):
+def _files_in(state: Path, ending: str = _INDEX) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield each file of a saved index, or each with another ending."""
+    for path in state.glob(f"{DIRECTORY}/*/*{ending}"):
         with suppress(OSError):  # it has just been removed
             yield path, path.stat()
 

@@ -344,11 +344,15 @@ class Searcher:
     async def remove_gone(self, deletions: Callable[[int], Awaitable[list[Deletion]]]) -> int:
         """Remove the saved indexes that hold deleted episodes, of whatever scope; return how many.
 
+        Those that take too much, and what killed processes were writing, are removed, too.
+
         Args:
             deletions: Returns the deletions of episodes after a number.
         """
         if self._saved is None:
             return 0
+        await asyncio.to_thread(self._saved.remove_unfinished)
+        await asyncio.to_thread(self._saved.remove_oldest)
         known = await asyncio.to_thread(self._saved.find_deletions)
         found = await deletions(min(known.values())) if known else []
         if not found:

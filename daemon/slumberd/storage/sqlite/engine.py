@@ -13,7 +13,7 @@ from threading import Event
 from typing import NamedTuple, TypeVar
 
 from slumberd.model.episode import PERSON, NaiveTimestamps
-from slumberd.model.errors import StaleWriterError, StoreReplacedError
+from slumberd.model.errors import SchemaError, StaleWriterError, StoreReplacedError
 from slumberd.model.store_status import MigrationPlan, StoreHealth
 from slumberd.rules.filters import sandbox
 from slumberd.storage.engine import Row, Scrubbed, Scrubbing, Session, Transact, Work
@@ -417,7 +417,10 @@ class SQLiteEpisodeEngine(SQLiteEngine):
             await self.bootstrap()
         try:
             return await super().read(work, cancelled=cancelled)
-        except _NotInstalledError:
+        except _NotInstalledError as error:
+            if self._reads_older:
+                # A connection that writes would lose its locks: `untouched` closes the file.
+                raise SchemaError(str(self.path), "has no episode log any more") from error
             await self.bootstrap()
             return await super().read(work, cancelled=cancelled)
 
