@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.protocols import Owner, StagePlace
-from slumberd.model.errors import SchemaError, StoreError
+from slumberd.model.errors import SchemaError, StageNotesError, StoreError
 from slumberd.model.firing import Position
 from slumberd.model.record import Checkpoint
 from slumberd.model.stages import StagedEntry
@@ -175,6 +175,7 @@ class RuleNotes:
         self, connection: sqlite3.Connection, file: StageFile, rule_id: str, *, writes: bool
     ) -> None:
         self._connection, self._file, self._rule_id = connection, file, rule_id
+        self._writes = writes
         self._owners: dict[Owner, int] = {}
         try:
             with self._errors():
@@ -320,13 +321,14 @@ class RuleNotes:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn errors into slumberd's; a damaged file is deleted, and the next firing makes it."""
+        """Turn errors into slumberd's; a damaged file is deleted, unless it is only read."""
         try:
             with translate_errors(self._file.path, _PRAGMAS):
                 yield
-        except SchemaError:
-            self._file.delete()
-            raise
+        except SchemaError as error:
+            if self._writes:
+                self._file.delete()
+            raise StageNotesError(str(self._file.path), "is damaged") from error
 
 
 def _listed(values: Collection[Any]) -> str:
