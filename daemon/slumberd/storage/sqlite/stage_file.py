@@ -21,7 +21,7 @@ from slumberd.model.firing import Position
 from slumberd.model.record import Checkpoint
 from slumberd.model.stages import StagedEntry
 from slumberd.sql_statements import statements
-from slumberd.storage.sqlite.connection import connect
+from slumberd.storage.sqlite.connection import connect, traceless
 from slumberd.storage.sqlite.session import Pragmas, transaction, translate_errors
 
 _SQL = statements("stage_file")
@@ -91,14 +91,18 @@ class StageFile:
         if not self.path.exists():
             return ""
         try:
-            with (
-                closing(self._connect(writes=False)) as connection,
-                translate_errors(self.path, _PRAGMAS),
-            ):
-                (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-                (untraced,) = connection.execute(_SQL["untraced"]).fetchone()
+            return traceless(self.path, self._find_problem)
         except StoreError as error:
             return str(error)
+
+    def _find_problem(self, how: str) -> str:
+        with (
+            translate_errors(self.path, _PRAGMAS),
+            closing(connect(self.path, _PRAGMAS, access="read", how=how)) as connection,
+        ):
+            self._check(connection, writes=False)
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            (untraced,) = connection.execute(_SQL["untraced"]).fetchone()
         if found != "ok":
             return f"is damaged: {found}"
         return f"has {untraced} traces of unknown episodes" if untraced else ""
