@@ -109,3 +109,15 @@ async def test_dry_run_leaves_damaged_notes_as_they_are(
             assert file.path.read_bytes() == damaged
             await home.fire(staged)
             assert file.find_problem() == ""
+
+
+async def test_dry_run_makes_no_notes(new_stores: NewStores, tmp_path: Path) -> None:
+    file = StageFile(tmp_path / "stages.db", "as always")
+    with new_stores() as stores:
+        async with open_stores(stores) as home:
+            home.consolidator.note_stages_in(file)
+            await home.put(episode("e0", content="Ann likes green tea"))
+
+            await home.consolidator.preview(rule("staged", stages=(Dedup(),)), START)
+
+    assert not file.path.exists()
