@@ -236,14 +236,28 @@ class Story:
                 with suppress(sqlite3.Error), closing(sqlite3.connect(side.file.path)) as notes:
                     notes.execute("DELETE FROM stage_erasures")
                     notes.commit()
-            case _:  # as long as there is a directory of this name, no file can be there
+            case "lock":  # as long as there is a directory of this name, no file can be there
                 side.file.delete()
                 side.file.path.mkdir()
+            case _:
+                tear(side.file.path, what)
 
     def _unlock(self) -> None:
         for side in self._sides:
             if side.file is not None and side.file.path.is_dir():
                 side.file.path.rmdir()
+
+
+def tear(path: Path, tree: str) -> None:
+    """Damage the first page of a table or an index of notes."""
+    with closing(sqlite3.connect(path)) as notes:
+        notes.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        find = "SELECT rootpage FROM sqlite_master WHERE name = ?"
+        (page,) = notes.execute(find, (tree,)).fetchone()
+        (size,) = notes.execute("PRAGMA page_size").fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
 
 
 async def run(new_stores: NewStores, history: Sequence[tuple[Any, ...]]) -> None:

@@ -191,6 +191,27 @@ async def test_the_alarm_logs_a_reduction_once(provider: Provider) -> None:
 
 
 @pytest.mark.integration
+async def test_facts_that_an_undo_restored_and_that_were_replaced_again_do_not_alarm(
+    provider: Provider,
+) -> None:
+    newer = [
+        triple(f"new{n}", f"ann {n}", "is", 99, timestamp=at(60), user="ann") for n in range(30)
+    ]
+    async with open_stores(provider) as home:
+        await home.put(*facts_of("ann", 30))
+        await home.fire()
+        await home.put(*newer)
+        (second,) = (await home.fire()).firing_ids
+        await home.facts.ledger.undo(second, at=at(70), by="me", dry_run=False)
+        assert await home.objects() == {f"ann{n}": n for n in range(30)}
+        await home.consolidator.backfill(rule("all"), at(80), by="me")
+
+        found = await home.facts.reads.shrinkage(0)
+
+    assert found == Shrinkage({"ann": 30}, {"ann": 30}, 30)
+
+
+@pytest.mark.integration
 def test_status_and_the_log_show_a_reduction(tmp_path: Path) -> None:
     site = Installation(tmp_path)
     site.put(*facts_of("ann", 30))

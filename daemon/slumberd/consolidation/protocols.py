@@ -383,7 +383,10 @@ class StagePlace(NamedTuple):
 
 
 class StageNotes(Protocol):
-    """What is kept of the episodes that the stages of one rule have seen; open, in one thread."""
+    """What is kept of the episodes that the stages of one rule have seen; open, in one thread.
+
+    Each method raises `StageNotesError` when they are damaged.
+    """
 
     @property
     def reading(self) -> str:

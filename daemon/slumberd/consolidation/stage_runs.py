@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
@@ -24,7 +25,7 @@ from slumberd.consolidation.marks import is_of_rule, mark_in
 from slumberd.consolidation.protocols import EpisodeLog, FactTarget, Owner, StageIndex, StageNotes
 from slumberd.consolidation.stages.decay import ArchivedEntry, expired_upto, find_expired
 from slumberd.model.episode import EpisodeVersion, microseconds
-from slumberd.model.errors import StoppedError, StoreError
+from slumberd.model.errors import StageNotesError, StoppedError, StoreError
 from slumberd.model.extraction import SummaryQuestion
 from slumberd.model.fact import Fact
 from slumberd.model.firing import START, Position, Window
@@ -76,7 +77,8 @@ class Marking:
         """Yield batches that change marks; none without a change.
 
         The stages see all episodes up to the end of the window, however old they are. The caller
-        applies each batch before it asks for the next one, and closes the generator.
+        applies each batch before it asks for the next one, and closes the generator. A firing looks
+        at all of them when its notes turn out to be damaged.
 
         Args:
             rule: The rule, with stages.
@@ -84,28 +86,52 @@ class Marking:
             window: Begins and ends at the rule's watermark, and has an instant.
             anew: Whether the rule decides about its own marks again.
             questions: Gets the summaries that the rule's language model is to write.
+
+        Raises:
+            StageNotesError: The notes are damaged, in a dry run.
         """
         notes = await self._open(rule, writes=not window.dry_run)
-        run = StageRun(self._episodes, self._facts, rule, window, notes, anew=anew)
-        try:
-            waiting: DeltaBatch | None = None
-            async for part in run.parts(self._at_once):
-                asked = window._replace(episodes=sorted(part.ids), marks=part.known)
-                found = await consolidate(asked)
-                questions += found.summary_questions
-                if not window.dry_run:
-                    _log_unsummarised(rule, found)
-                await run.save(part, found.staged)
-                waiting = found if waiting is None else _join(waiting, found)
-                while waiting.size > self._at_once:
-                    first, waiting = _split(waiting, self._at_once)
-                    yield first
-            if waiting is not None and waiting.size:
-                yield waiting
-            await run.finish()
-        finally:
-            if notes is not None:
-                await asyncio.to_thread(notes.close)
+        is_done = False
+        while not is_done:
+            run = StageRun(self._episodes, self._facts, rule, window, notes, anew=anew)
+            found = self._run(run, rule, consolidate, window, questions)
+            try:
+                async with aclosing(found):
+                    async for batch in found:
+                        yield batch
+                is_done = True
+            except StageNotesError as error:
+                if window.dry_run:  # what it yielded is not applied, and would be counted twice
+                    raise
+                warn_of_notes(rule.id, error)
+            finally:
+                if notes is not None:
+                    await asyncio.to_thread(notes.close)
+            notes = None
+
+    async def _run(
+        self,
+        run: StageRun,
+        rule: ConsolidationRule,
+        consolidate: Consolidate,
+        window: Window,
+        questions: list[SummaryQuestion],
+    ) -> AsyncGenerator[DeltaBatch]:
+        waiting: DeltaBatch | None = None
+        async for part in run.parts(self._at_once):
+            asked = window._replace(episodes=sorted(part.ids), marks=part.known)
+            found = await consolidate(asked)
+            questions += found.summary_questions
+            if not window.dry_run:
+                _log_unsummarised(rule, found)
+            await run.save(part, found.staged)
+            waiting = found if waiting is None else _join(waiting, found)
+            while waiting.size > self._at_once:
+                first, waiting = _split(waiting, self._at_once)
+                yield first
+        if waiting is not None and waiting.size:
+            yield waiting
+        await run.finish()
 
     async def _open(self, rule: ConsolidationRule, *, writes: bool) -> StageNotes | None:
         """Open the notes of a rule; None where they cannot help.
@@ -192,7 +218,7 @@ class Marking:
 
     async def _noted(self, rule: ConsolidationRule, end: StageEnd, upto: int) -> list[str] | None:
         """Return the episodes that the notes say are archived; None when they do not say."""
-        notes = await self._open(rule, writes=False)
+        notes = await self._open(rule, writes=True)  # so that damaged ones are deleted
         if notes is None:
             return None
         try:
@@ -200,6 +226,9 @@ class Marking:
             if place is None or (place.position, place.at) != (end.mark, microseconds(end.at)):
                 return None
             return await asyncio.to_thread(notes.archived, upto)
+        except StageNotesError as error:
+            warn_of_notes(rule.id, error)
+            return None
         finally:
             await asyncio.to_thread(notes.close)
 

@@ -733,7 +733,7 @@ _ALL = (
     _kind(
         "warning",
         "stage_notes.failed",
-        "The notes of the stages' past episodes cannot be opened or written. The next firing looks"
+        "The notes of the stages' past episodes cannot be opened, read or written. A firing looks"
         " at all episodes, which takes longer; its result is the same.",
         rule_id=TEXT,
         problem=TEXT,

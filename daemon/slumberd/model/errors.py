@@ -42,6 +42,7 @@ of its file, or the address of its database without a password::
         ├── GraphStoreError               a graph that cannot be used            (exit 74)
         ├── MigrationNotSupportedError    also importable as ``MigrationNotSupported``
         ├── SchemaError                   a store of another schema              (exit 74)
+        ├── StageNotesError               notes of stages that are damaged       (exit 74)
         ├── DamagedStoreError             a store with values of others          (exit 74)
         ├── InstantRangeError             a stored instant that no clock shows   (exit 74)
         ├── LedgerKeyError                a key of another ledger                (exit 78)
@@ -935,6 +936,21 @@ class SchemaError(StoreError):
         self.problem = problem
         self.remedy = remedy
         super().__init__(f"{where!r}: {problem}" + (f"; {remedy}" if remedy else ""))
+
+
+class StageNotesError(StoreError):
+    """The notes that stages keep of past episodes cannot be read.
+
+    Attributes:
+        where: The file of the notes.
+        problem: What is wrong with it.
+    """
+
+    def __init__(self, where: str, problem: str) -> None:
+        self.where = where
+        self.problem = problem
+        remedy = "delete it: the next firing of each rule with stages makes it again"
+        super().__init__(f"{where!r} {problem}; {remedy}")
 
 
 class LedgerKeyError(StoreError):

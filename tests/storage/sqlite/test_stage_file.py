@@ -200,3 +200,13 @@ def test_missing_file_has_no_notes(file: StageFile) -> None:
     file.note_erasure(7, b"chain", None)
     assert file.find_problem() == ""
     assert not file.path.exists()
+
+
+def test_search_for_problems_leaves_nothing_beside_the_file(
+    notes: RuleNotes, file: StageFile
+) -> None:
+    notes.close()
+
+    assert file.find_problem() == ""
+
+    assert [*file.path.parent.iterdir()] == [file.path]

@@ -150,7 +150,12 @@ def any_loss(t: Tables, first: int) -> list[Any]:
 
 @INSPECTION.rows(*({"first": first} for first in (0, 20, 40)), in_any_order=True)
 def changes_by_user(t: Tables, first: int) -> list[Any]:
-    owners = {fact.fact_id: fact.user for fact in t.facts}
+    owners: dict[str, str] = {}
+    for row in t.ledger:
+        stated = (_object(row.payload) or {}).get("payload")
+        if isinstance(stated, dict) and "user" in stated:
+            owners.setdefault(row.fact_id, stated["user"])
+    owners |= {fact.fact_id: fact.user for fact in t.facts}
     found: dict[tuple[Any, ...], list[int]] = {}
     for row, changed, went in changes_of_facts(t, first):
         payload = _object(row.payload)

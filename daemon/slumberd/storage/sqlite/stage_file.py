@@ -16,12 +16,12 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.protocols import Owner, StagePlace
-from slumberd.model.errors import SchemaError, StoreError
+from slumberd.model.errors import SchemaError, StageNotesError, StoreError
 from slumberd.model.firing import Position
 from slumberd.model.record import Checkpoint
 from slumberd.model.stages import StagedEntry
 from slumberd.sql_statements import statements
-from slumberd.storage.sqlite.connection import connect
+from slumberd.storage.sqlite.connection import connect, traceless
 from slumberd.storage.sqlite.session import Pragmas, transaction, translate_errors
 
 _SQL = statements("stage_file")
@@ -91,14 +91,18 @@ class StageFile:
         if not self.path.exists():
             return ""
         try:
-            with (
-                closing(self._connect(writes=False)) as connection,
-                translate_errors(self.path, _PRAGMAS),
-            ):
-                (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-                (untraced,) = connection.execute(_SQL["untraced"]).fetchone()
+            return traceless(self.path, self._find_problem)
         except StoreError as error:
             return str(error)
+
+    def _find_problem(self, how: str) -> str:
+        with (
+            translate_errors(self.path, _PRAGMAS),
+            closing(connect(self.path, _PRAGMAS, access="read", how=how)) as connection,
+        ):
+            self._check(connection, writes=False)
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            (untraced,) = connection.execute(_SQL["untraced"]).fetchone()
         if found != "ok":
             return f"is damaged: {found}"
         return f"has {untraced} traces of unknown episodes" if untraced else ""
@@ -175,6 +179,7 @@ class RuleNotes:
         self, connection: sqlite3.Connection, file: StageFile, rule_id: str, *, writes: bool
     ) -> None:
         self._connection, self._file, self._rule_id = connection, file, rule_id
+        self._writes = writes
         self._owners: dict[Owner, int] = {}
         try:
             with self._errors():
@@ -320,13 +325,14 @@ class RuleNotes:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn errors into slumberd's; a damaged file is deleted, and the next firing makes it."""
+        """Turn errors into slumberd's; a damaged file is deleted, unless it is only read."""
         try:
             with translate_errors(self._file.path, _PRAGMAS):
                 yield
-        except SchemaError:
-            self._file.delete()
-            raise
+        except SchemaError as error:
+            if self._writes:
+                self._file.delete()
+            raise StageNotesError(str(self._file.path), "is damaged") from error
 
 
 def _listed(values: Collection[Any]) -> str:

@@ -140,8 +140,16 @@ SELECT EXISTS (
 )
 
 -- name: changes_by_user
+-- The row of a restored fact does not say whose it is; that of its claim does.
 SELECT changes.firing, changes.document #>> '{payload,user}', changes.document ->> 'owner',
-  facts."user",
+  CASE WHEN changes.document IS NULL THEN coalesce(facts."user", (
+    SELECT as_jsonb(claims.payload) #>> '{payload,user}'
+    FROM slumberd_ledger AS claims
+    WHERE claims.fact_id = changes.fact_id
+      AND as_jsonb(claims.payload) #>> '{payload,user}' IS NOT NULL
+    ORDER BY claims.seq
+    LIMIT 1
+  )) END,
   sum(CASE WHEN changes.kind != 3 THEN 1 ELSE 0 END)::bigint, sum(changes.removed)::bigint
 FROM (
   SELECT firing, kind, fact_id, removed, as_jsonb(payload) AS document

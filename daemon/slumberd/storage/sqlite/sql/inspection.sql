@@ -152,9 +152,19 @@ SELECT EXISTS (
 )
 
 -- name: changes_by_user
+-- The row of a restored fact does not say whose it is; that of its claim does.
 SELECT changes.firing, json_extract(changes.document, '$.payload.user'),
   json_extract(changes.document, '$.owner'),
-  facts.user, sum(changes.kind != 3), sum(changes.removed)
+  CASE WHEN changes.document IS NULL THEN ifnull(facts.user, (
+    SELECT json_extract(CAST(claims.payload AS TEXT), '$.payload.user')
+    FROM slumberd_ledger AS claims
+    WHERE claims.fact_id = changes.fact_id
+      AND json_valid(CAST(claims.payload AS TEXT))
+      AND json_extract(CAST(claims.payload AS TEXT), '$.payload.user') IS NOT NULL
+    ORDER BY claims.seq
+    LIMIT 1
+  )) END,
+  sum(changes.kind != 3), sum(changes.removed)
 FROM (
   SELECT firing, kind, fact_id, removed,
     CASE WHEN json_valid(CAST(payload AS TEXT)) THEN CAST(payload AS TEXT) END AS document
