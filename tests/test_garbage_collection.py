@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Iterator, Sized
+from contextlib import ExitStack
 
 import pytest
 
@@ -39,6 +40,24 @@ def test_pause_of_the_caller_stays() -> None:
         pass
 
     assert not gc.isenabled()
+
+
+def test_collection_goes_on_when_a_pause_ends_while_the_next_one_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, disable = ExitStack(), gc.disable
+    first.enter_context(collection_paused())
+
+    def end_the_first() -> None:  # as another thread does
+        monkeypatch.setattr(gc, "disable", disable)
+        first.close()
+        disable()
+
+    monkeypatch.setattr(gc, "disable", end_the_first)
+    with collection_paused():
+        assert not gc.isenabled()
+
+    assert gc.isenabled()
 
 
 class Freed:

@@ -5,10 +5,17 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import RLock
 from typing import Any
 
 PORTION = 500
 """Elements of a list that are freed at once."""
+
+
+_LOCK = RLock()
+_pauses = 0
+_was_enabled = False
+"""Whether the collection was enabled when the first of the present pauses began."""
 
 
 @contextmanager
@@ -18,12 +25,29 @@ def collection_paused() -> Iterator[None]:
     A pass that makes many objects would run it often, and each run looks at all of them. Of two
     blocks at the same time, the end of the first may end the pause of both.
     """
-    was_enabled = gc.isenabled()
-    gc.disable()
+    begin_pause()
     try:
         yield
     finally:
-        if was_enabled:
+        end_pause()
+
+
+def begin_pause() -> None:
+    """Disable the collection until `end_pause` is called."""
+    global _pauses, _was_enabled  # the collection is the process's, too
+    with _LOCK:  # else a pause may end in another thread between the look and the change
+        if not _pauses:
+            _was_enabled = gc.isenabled()
+        _pauses += 1
+        gc.disable()
+
+
+def end_pause() -> None:
+    """End a pause: enable the collection, if it was enabled before the pauses."""
+    global _pauses
+    with _LOCK:
+        _pauses -= 1
+        if _was_enabled:
             gc.enable()
 
 

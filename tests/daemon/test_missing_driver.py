@@ -18,7 +18,7 @@ sys.exit(call(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("command", ["facts", "fire --all"])
+@pytest.mark.parametrize("command", ["facts", "fire --all", "next"])
 def test_database_without_its_driver_is_an_error_that_names_the_extra(
     tmp_path: Path, command: str
 ) -> None:

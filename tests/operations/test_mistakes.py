@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from slumberd.model.errors import UsageError
+from slumberd.operations.handlers import read_form
 from slumberd.operations.registry import OPERATIONS
 from slumberd.rules.validation import problems
 from slumberd.storage.strict_json import MOST_DEPTH, MOST_REQUEST_BYTES
@@ -220,3 +222,14 @@ def test_page_of_the_limits_says_what_the_forms_say() -> None:
 def _most(operation: str, field: str) -> str:
     schema = OPERATIONS[operation].form.model_json_schema()["properties"][field]
     return f"{schema['maximum']:,.0f}"
+
+
+def test_a_request_with_many_mistakes_is_refused_by_the_first_ten() -> None:
+    episodes = [{"text": "I live in Oslo.", "sesion": "s"}] * 10_000
+
+    with pytest.raises(UsageError) as refused:
+        read_form(OPERATIONS["put_many"], {"user": "ann", "episodes": episodes})
+
+    assert "episodes[9].sesion: " in str(refused.value)
+    assert str(refused.value).endswith("; and more mistakes")
+    assert len(str(refused.value)) < 1_000

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from slumberd.daemon.control_socket import ask
 from slumberd.daemon.stores import refuse_host_store
-from slumberd.model.errors import DatabaseUnreachableError, NotRunningError, SlumberdError
+from slumberd.model.errors import (
+    DatabaseUnreachableError,
+    ExtraMissingError,
+    NotRunningError,
+    SlumberdError,
+)
 from slumberd.model.health import Finding
 from slumberd.rules.settings import Settings
 
@@ -58,7 +63,8 @@ def ask_daemon(
         """Send the request; keep the answer or the problem."""
         try:
             answers.append(ask_holder(settings, operation, {}))
-        except (NotRunningError, DatabaseUnreachableError):  # another check reports the database
+        except (NotRunningError, DatabaseUnreachableError, ExtraMissingError):
+            # Whoever reads the database next reports it.
             problems.append("")
         except (SlumberdError, OSError, ValueError) as error:
             problems.append(str(error))

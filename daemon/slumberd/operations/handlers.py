@@ -28,6 +28,9 @@ M = TypeVar("M", bound=Callable[..., Awaitable[object]])
 _MARK = "operation"
 """The attribute of a method that holds its declaration."""
 
+_MOST_NAMED = 10
+"""Mistakes of one request that are named: a request with 10,000 episodes may have as many."""
+
 
 @dataclass(frozen=True, slots=True)
 class Example:
@@ -160,7 +163,7 @@ def handler_of(
 
     Raises:
         NotAllowedError: By the handler; the caller has not the right.
-        UsageError: By the handler; it lists every mistake of the request.
+        UsageError: By the handler; it lists the mistakes of the request, 10 at most.
     """
 
     async def handle(request: dict[str, Any], caller: Caller) -> Answer:
@@ -177,11 +180,17 @@ def read_form(operation: Operation[F], request: Mapping[str, Any]) -> F:
     """Read a request by the form of its operation.
 
     Raises:
-        UsageError: With every mistake of the request.
+        UsageError: With the mistakes of the request, 10 at most.
     """
-    if found := problems(operation.form, request, strict=True, is_yaml=False):
-        listed = (f"{dotted_path(each.trail)}: {each.text}".removeprefix(": ") for each in found)
-        raise UsageError(f"{operation.name}: {'; '.join(listed)}")
+    # Of two problems, one may be an echo of the other, which is left out.
+    found = problems(operation.form, request, strict=True, is_yaml=False, most=2 * _MOST_NAMED + 1)
+    if found:
+        listed = [
+            f"{dotted_path(each.trail)}: {each.text}".removeprefix(": ")
+            for each in found[:_MOST_NAMED]
+        ]
+        more = ["and more mistakes"] if len(found) > _MOST_NAMED else []
+        raise UsageError(f"{operation.name}: {'; '.join(listed + more)}")
     return operation.form.model_validate(request, strict=True)
 
 

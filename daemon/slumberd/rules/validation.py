@@ -102,7 +102,12 @@ def _add_need(
 
 
 def problems(
-    form: type[BaseModel], value: object, *, strict: bool, is_yaml: bool = True
+    form: type[BaseModel],
+    value: object,
+    *,
+    strict: bool,
+    is_yaml: bool = True,
+    most: int | None = None,
 ) -> list[Problem]:
     """Return the problems of a value.
 
@@ -110,11 +115,13 @@ def problems(
         form: What it must be.
         strict: Whether text is not read as a number.
         is_yaml: Whether a person wrote it in YAML, whose remedies are then of use.
+        most: How many are described, the first ones; None for all.
     """
     try:
         form.model_validate(value, strict=strict)
     except ValidationError as error:
-        found = [_describe(form, details) for details in error.errors(include_url=False)]
+        errors = error.errors(include_url=False)[:most]
+        found = [_describe(form, details) for details in errors]
         listed = list(_drop_echoes(found))
         return listed if is_yaml else [_without_yaml(one) for one in listed]
     return []

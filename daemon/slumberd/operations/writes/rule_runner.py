@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import gc
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import TypeVar
 from slumberd.clock import Clock
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.firing import UNBOUNDED, DryRunBounds, FireRequest
+from slumberd.garbage_collection import begin_pause, end_pause
 from slumberd.model.errors import StoppedError, UsageError
 from slumberd.model.firing import Outcome, Report
 from slumberd.model.rule import ConsolidationRule
@@ -48,7 +48,7 @@ class RuleRunner:
         self.facts = stores.facts
         self.consolidator = consolidator
         self._promoter = promoter
-        self._enabling: asyncio.Handle | None = None
+        self._ending: asyncio.Handle | None = None
 
     async def fire(self, request: FireRequest) -> Report:
         """Consolidate everything that is pending for a rule.
@@ -87,21 +87,19 @@ class RuleRunner:
 
         A firing makes no cycles of objects, so the collector would find nothing.
         """
-        enabled = gc.isenabled() or self._enabling is not None
-        if self._enabling is not None:
-            self._enabling.cancel()
-            self._enabling = None
-        gc.disable()
+        if self._ending is not None:
+            self._ending.cancel()
+            self._end_pause()
+        begin_pause()
         try:
             yield
         finally:
-            if enabled:
-                # An error keeps its batch alive until the caller has handled it and awaits again.
-                self._enabling = asyncio.get_running_loop().call_soon(self._enable_collector)
+            # An error keeps its batch alive until the caller has handled it and awaits again.
+            self._ending = asyncio.get_running_loop().call_soon(self._end_pause)
 
-    def _enable_collector(self) -> None:
-        self._enabling = None
-        gc.enable()
+    def _end_pause(self) -> None:
+        self._ending = None
+        end_pause()
 
 
 GIVES_WAY = 3
