@@ -81,6 +81,14 @@ def test_facts_that_replace_others_in_one_firing_are_no_reduction() -> None:
 
 
 @pytest.mark.unit
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_one_firing_removes_and_restores_is_no_reduction(order: int) -> None:
+    changes = [FiringGrowth(1, "ann", 30), FiringGrowth(1, "ann", -30)][::order]
+
+    assert shrinkage_of({"ann": 30}, changes) == Shrinkage({"ann": 30}, {"ann": 30}, 30)
+
+
+@pytest.mark.unit
 def test_without_a_fraction_nothing_is_alarming() -> None:
     assert [*shrinkage_of({}, [FiringGrowth(1, "ann", -30)]).reductions(None)] == []
 

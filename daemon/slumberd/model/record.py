@@ -6,6 +6,7 @@ Also the facts that went within a day.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -221,8 +222,11 @@ def shrinkage_of(now: Mapping[str, int], changes: Iterable[FiringGrowth]) -> Shr
     total = most_of_all = sum(now.values())
     newest_first = sorted(changes, key=lambda change: -change.firing)
     for _, some in groupby(newest_first, key=lambda change: change.firing):
-        for _, user, more in some:
-            total -= more
+        grown: Counter[str] = Counter()
+        for _, user, more in some:  # an undo removes facts of a user, and restores others
+            grown[user] += more
+        total -= grown.total()
+        for user, more in grown.items():
             if user:
                 counts[user] = counts.get(user, 0) - more
                 most[user] = max(most.get(user, 0), counts[user])
