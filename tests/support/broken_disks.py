@@ -150,7 +150,10 @@ def stopped_at_rest(daemon: Daemon, path: Path) -> Iterator[None]:
 
 def checkpoint(path: Path) -> bool:
     """Move the whole log of a database into its file; return whether no reader was in the way."""
-    with closing(sqlite3.connect(path, timeout=0.1)) as connection:
+    with closing(sqlite3.connect(path, timeout=0.1, isolation_level=None)) as connection:
+        # A reader of an empty log is in the way of later changes only, so there must be one.
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        connection.execute(f"PRAGMA user_version = {version}")
         busy: int = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     return not busy
 
