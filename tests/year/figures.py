@@ -34,6 +34,15 @@ BOUNDED_ROWS = {"slumberd_episode_deletions": 10_000}
 
 FIXED_FILES = ("control.sock", "slumberd.pid", "memory.db-shm", "facts.db-shm")
 
+INDEXES = "search"
+"""The directory of the saved indexes, which come with the first scope that is large enough."""
+
+_MOST_INDEXES = 256
+"""The default of `search.max_index_bytes`, in MiB."""
+
+_POOLED_THREADS = 6
+"""The threads that asyncio starts on two processors, each when the others are busy."""
+
 
 @dataclass(frozen=True)
 class Figures:
@@ -97,7 +106,7 @@ def laws(figures: Figures) -> list[Law]:
         Law("memory after more equal requests", grown.mebibytes, "MiB", 2.0),
         Law("open files, most to fewest of a month", max(files) - min(files), "", 2),
         Law("open files after more equal requests", grown.open_files, "", 2),
-        Law("threads, most to fewest of a month", max(threads) - min(threads), "", 2),
+        Law("threads, most to fewest of a month", max(threads) - min(threads), "", _POOLED_THREADS),
         Law("threads after more equal requests", grown.threads, "", 2),
         *_file_laws(figures),
         *_row_laws(first, last),
@@ -116,7 +125,8 @@ def _file_laws(figures: Figures) -> list[Law]:
     middle, last = figures.months[len(figures.months) // 2 - 1], figures.months[-1]
     first = figures.months[0]
     log = max(month.files["largest write-ahead log"] for month in figures.months)
-    others = sorted(set(last.files) - set(first.files))
+    others = sorted(set(last.files) - set(first.files) - {INDEXES})
+    indexes = max(month.files.get(INDEXES, 0) for month in figures.months)
     fixed = max((last.files[name] - first.files.get(name, 0)) for name in FIXED_FILES)
     return [
         Law("largest write-ahead log", log / MEBIBYTE, "MiB", 64),
@@ -135,6 +145,13 @@ def _file_laws(figures: Figures) -> list[Law]:
             "x",
             1.1,
         ),
+        Law(
+            "bytes of `stages.db` for a stored episode, last month to middle",
+            _note(last) / _note(middle),
+            "x",
+            MOST_RATIO,
+        ),
+        Law("saved indexes of search", indexes / MEBIBYTE, "MiB", _MOST_INDEXES),
         Law(f"files that were not there before {others or ''}".rstrip(), len(others), "", 0),
         Law("other files", fixed / MEBIBYTE, "MiB", 4),
     ]
@@ -150,6 +167,10 @@ def _row(month: Month) -> float:
 
 def _episode(month: Month) -> float:
     return month.files["memory.db"] / month.put
+
+
+def _note(month: Month) -> float:
+    return month.files["stages.db"] / month.rows["memory.db: episodes"]
 
 
 def _row_laws(first: Month, last: Month) -> list[Law]:

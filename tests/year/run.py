@@ -314,7 +314,7 @@ class YearRun:
         return firing, nightly
 
     def _file_sizes(self) -> dict[str, int]:
-        sizes = {file.name: file.stat().st_size for file in self.home.state.iterdir()}
+        sizes = {file.name: _size_of(file) for file in self.home.state.iterdir()}
         # The write-ahead log may still hold pages of a database.
         for name in ("memory.db", "facts.db"):
             with self.daemon.reading(name) as connection:
@@ -467,6 +467,12 @@ def watermarks(daemon: ClockedDaemon) -> dict[str, tuple[int, int]]:
     with daemon.reading("facts.db") as facts:
         rows = facts.execute("SELECT rule, seq, served FROM slumberd_watermark")
         return {rule: (seq, served) for rule, seq, served in rows}
+
+
+def _size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a directory."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def search_cost(daemon: ClockedDaemon, size: Size, day: int) -> float:
