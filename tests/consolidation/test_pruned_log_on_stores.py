@@ -212,8 +212,8 @@ class PrunedStory(Story):
 def drop_deletions(provider: Provider, home: OpenStores, known: int = DELETIONS) -> None:
     """Forget old deletions, as the triggers do later."""
     if isinstance(provider, PostgresProvider):
-        with psycopg.connect(provider._address) as connection:
-            connection.execute(
+        with psycopg.connect(provider._address) as server:
+            server.execute(
                 "DELETE FROM slumberd_0.slumberd_episode_deletions WHERE number <="
                 " (SELECT max(number) FROM slumberd_0.slumberd_episode_deletions) - %s",
                 (known,),
@@ -337,6 +337,22 @@ async def test_reader_of_ids_learns_of_a_deleted_episode(
     history = [*EDITED, ("follow", 0), *changes, *FIRED, ("prune", 1), ("prune", 9), ("follow", 0)]
 
     assert bool(await run(new_files, history)) is are_pruned
+
+
+async def test_reader_that_lies_far_behind_reads_everything_again(provider: Provider) -> None:
+    async with open_stores(provider) as home:
+        await home.put(*stream(2))
+        engine = provider.episode_engine()
+        feed = IndexFeed(engine, mismatch="quarantine", naive="local", kept_rows=3)
+        place = await feed.place()
+        known = []
+        for n in range(4):
+            await home.put(triple(f"n{n}", "ada", "likes", n))
+            changes = await feed.changes(place, most=99)
+            known.append((changes is not None, (await feed.changed_ids(place)).known))
+        await engine.close()
+
+        assert known == [(True, True)] * 3 + [(False, False)]
 
 
 async def test_pass_over_the_log_goes_on_after_its_last_row_was_pruned(provider: Provider) -> None:

@@ -76,24 +76,28 @@ class IndexFeed:
             most: Return None when more rows than this were written.
 
         Returns:
-            None also when the log does not tell: its rows were erased, or the store was restored.
+            None also when the log does not tell: its rows were erased, or may be pruned, or the
+            store was restored.
         """
         return await self._engine.read(partial(self._changes, place=place, most=most))
 
     def _changes(self, session: Session, place: FeedPlace, most: int) -> FeedChanges | None:
-        seq = place.position.seq
-        if not place.is_at(episode_log.episode_at(session, seq)):
+        seq, now = place.position.seq, place_of(session)
+        if self._is_pruned(place, now) or not place.is_at(episode_log.episode_at(session, seq)):
             return None
         written = session.rows("index_feed.written_after", {"seq": seq, "limit": most + 1})
         deleted = _deleted_after(session, place.deletion)
         if len(written) > most or are_unknown(deleted, place.deletion):
             return None
-        now = place_of(session)
         if now.deletion < place.deletion:  # a store that was restored had fewer
             return None
         gone = (one.row for one in deleted if one.row is not None)
         rows = frozenset(row for (row,) in written).union(gone)
         return FeedChanges(now, rows, self._versions(session, rows))
+
+    def _is_pruned(self, place: FeedPlace, now: FeedPlace) -> bool:
+        """Return whether the log may lack rows after a place."""
+        return place.position.seq < now.position.seq - self._kept_rows
 
     async def versions(self, rows: Iterable[int]) -> list[NumberedVersion]:
         """Return what is readable in some rows."""
@@ -113,8 +117,27 @@ class IndexFeed:
         Args:
             place: None only asks for the last row, and the last deletion.
         """
-        return await self._engine.read(
-            partial(_changed_ids, place=place, kept_rows=self._kept_rows)
+        return await self._engine.read(partial(self._changed_ids, place=place))
+
+    def _changed_ids(self, session: Session, place: FeedPlace | None) -> EpisodeChanges:
+        now = place_of(session)
+        if place is None:
+            return EpisodeChanges(now)
+        seq, eid = place.position
+        if self._is_pruned(place, now):
+            return EpisodeChanges(now, known=False)
+        if seq and episode_log.episode_at(session, seq) != eid:
+            return EpisodeChanges(now, known=False)
+        deleted = _deleted_after(session, place.deletion)
+        if are_unknown(deleted, place.deletion) or place.deletion > now.deletion:
+            return EpisodeChanges(now, known=False)
+        written = session.rows("index_feed.ids_written_after", {"seq": seq})
+        rids = [rid for _, rid in deleted]
+        gone = session.rows("index_feed.ids_of_rows", {"rids": rids}) if rids else []
+        return EpisodeChanges(
+            now,
+            {eid: last for eid, last in written if isinstance(eid, str)},
+            frozenset(eid for (eid,) in gone if isinstance(eid, str)),
         )
 
     def _versions(self, session: Session, rows: Iterable[int]) -> list[NumberedVersion]:
@@ -134,25 +157,3 @@ def place_of(session: Session) -> FeedPlace:
 
 def _deleted_after(session: Session, number: int) -> list[Deletion]:
     return [Deletion(*one) for one in session.rows("index_feed.deleted_after", {"number": number})]
-
-
-def _changed_ids(session: Session, place: FeedPlace | None, kept_rows: int) -> EpisodeChanges:
-    now = place_of(session)
-    if place is None:
-        return EpisodeChanges(now)
-    seq, eid = place.position
-    if seq < now.position.seq - kept_rows:  # the ids of deleted rows may be pruned
-        return EpisodeChanges(now, known=False)
-    if seq and episode_log.episode_at(session, seq) != eid:
-        return EpisodeChanges(now, known=False)
-    deleted = _deleted_after(session, place.deletion)
-    if are_unknown(deleted, place.deletion) or place.deletion > now.deletion:
-        return EpisodeChanges(now, known=False)
-    written = session.rows("index_feed.ids_written_after", {"seq": seq})
-    rids = [rid for _, rid in deleted]
-    gone = session.rows("index_feed.ids_of_rows", {"rids": rids}) if rids else []
-    return EpisodeChanges(
-        now,
-        {eid: last for eid, last in written if isinstance(eid, str)},
-        frozenset(eid for (eid,) in gone if isinstance(eid, str)),
-    )

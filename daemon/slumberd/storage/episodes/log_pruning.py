@@ -8,11 +8,11 @@ read the log give the same answers without it:
   stay, those of existing episodes too, and all that a rule in force has not read.
 * A rule whose store of episodes was restored steps back to the end of an earlier batch. So do the
   rules of another store of facts on the same episodes. The last `KEPT_ROWS` stay for them.
-* An index takes the rows that were written or deleted after its place. Without the row of its place
-  it is built again. The rows of deleted episodes come from the table of deletions.
-* The notes of stages need the ids of these rows: see `index_feed`. So the last row of the log that
-  names the row of a known deletion stays. Notes that lie more than `KEPT_ROWS` behind are made
-  again, so a row may go once another episode had its number before the last `KEPT_ROWS`.
+* An index takes the rows that were written or deleted after its place, and the notes of stages take
+  their ids. Those that lie more than `KEPT_ROWS` behind are made again.
+* The table of deletions has numbers of rows, and the log tells whose they were. So the last row of
+  the log that names a deleted row stays as long as the table has it. An earlier one may go once a
+  later one came before the last `KEPT_ROWS`: the places of all readers lie behind both.
 * A file is compared with its write-ahead log by the first row of the log, which stays.
 * SQLite and PostgreSQL both keep the last number of the log elsewhere, so none is given twice.
 """
@@ -31,7 +31,7 @@ from slumberd.storage.engine import EpisodeEngine, Session
 from slumberd.storage.episodes.index_feed import KEPT_ROWS, place_of
 
 STEP_ROWS = 5_000
-"""Rows of the log that a step looks at, by default: some 20 ms."""
+"""Rows of the log that a step looks at, by default: some 12 ms."""
 
 
 class Step(NamedTuple):
