@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from slumberd.operations.writes.rule_runner import RuleRunner
 from slumberd.rules.rule_loader import RuleSet
 from slumberd.rules.settings import Settings
 from slumberd.rules.settings_schema import ErasureSettings, FactsSettings, MetricsSettings
+from slumberd.storage.episodes.index_feed import KEPT_ROWS
 from tests.support.builders import at, rule, triple
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeLogs
@@ -222,6 +224,31 @@ async def test_daemon_removes_the_bytes_of_an_erasure_in_a_quiet_window(tmp_path
     assert certificate["pending"] == {"facts": QUIET, "episodes": QUIET}
     assert completed(logged)[0]["firing_id"] == certificate["firing_id"]
     assert b"canary" not in (tmp_path / "memory.db").read_bytes()
+
+
+async def test_daemon_prunes_the_log_whatever_disabled_rules_have_not_read(tmp_path: Path) -> None:
+    nightly = rule("nightly", cadence={"cron": "0 3 * * *"}, start="now")
+    life = Life(tmp_path, nightly, rule("old", enabled=False))
+    life.intervals = Intervals(quiet_seconds=0.01)
+    async with life.stores() as (stores, _):
+        await stores.memory.put_many([triple("e1", "alice", "likes", "tea")])
+    with closing(sqlite3.connect(tmp_path / "memory.db")) as file, file:
+        file.execute(
+            "INSERT INTO slumberd_episode_log (rid, eid) SELECT NULL, 'gone'"
+            " FROM (WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?)"
+            " SELECT n FROM n)",
+            (KEPT_ROWS + 9,),
+        )
+
+    def ends() -> tuple[int, ...]:
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as file:
+            sql = "SELECT count(*), min(seq), max(seq) FROM slumberd_episode_log"
+            return tuple(file.execute(sql).fetchone())
+
+    async with life.running():
+        await asyncio.to_thread(wait_until, lambda: ends()[0] == KEPT_ROWS + 1)
+
+    assert ends() == (KEPT_ROWS + 1, 1, KEPT_ROWS + 10)
 
 
 async def test_daemon_reports_cadences_and_paused_rules(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def _schema() -> Iterator[str]:
     yield statements("accesses")["create_table"]
     yield statements("episode_log")["create_table"]
     yield statements("episode_log")["create_log_index"]
+    yield statements("index_feed")["create_table"]
     yield from (sql for sql in statements("extractions").values() if sql.startswith("CREATE"))
     yield statements("erased_scopes")["create_erased_scopes"]
     yield statements("erased_scopes")["create_erasure_key"]
@@ -79,6 +80,8 @@ def _write_log(connection: sqlite3.Connection, chance: random.Random) -> None:
                   chance.choice([None, 5, 9]), chance.randrange(2))  # fmt: skip
         sql = "INSERT OR IGNORE INTO slumberd_accesses VALUES (?, ?, ?, ?, ?)"
         connection.execute(sql, access)
+    for number in (None, 1, 2, 3, 4, 5, 6, 7, 8, 9):
+        connection.execute("INSERT INTO slumberd_episode_deletions (rid) VALUES (?)", (number,))
     connection.execute("INSERT INTO slumberd_accesses VALUES ('lost', 'k', 1, 1, 1)")
 
 

@@ -106,7 +106,8 @@ class Intervals(NamedTuple):
         log_retry_seconds: Between two attempts to write lines that the log did not take.
         heartbeat_seconds: Between two heartbeats.
         quiet_seconds: Between two looks whether the bytes of erasures can be removed. Without a
-            new episode between two looks, the window counts as quiet.
+            new episode between two looks, the window counts as quiet. As often, a step prunes the
+            episode log.
         save_seconds: Between two looks whether an index of the search is to be saved.
     """
 
@@ -353,6 +354,10 @@ class Daemon:
             clock=self._clock,
         )
 
+    def _find_firing(self, pausing: Pausing) -> list[ConsolidationRule]:
+        """Return the rules that may fire."""
+        return [rule for rule in pausing.awake(self._rules.rules) if rule.enabled]
+
     def _worker_of(
         self,
         stores: Stores,
@@ -364,7 +369,7 @@ class Daemon:
         return model_worker_of(
             stores,
             recorder,
-            rules=lambda: [rule for rule in pausing.awake(self._rules.rules) if rule.enabled],
+            rules=lambda: self._find_firing(pausing),
             clock=self._clock,
             recorded=scheduler.check_again,
         )
@@ -456,6 +461,7 @@ class Daemon:
             ),
             self._keep_log_complete(components),
             self._remove_erased_bytes(components.operations, components.stores),
+            self._prune_log(components),
             components.reloading.run(),
             components.moving.run(self._stop),
             self._save_indexes(components),
@@ -498,6 +504,18 @@ class Daemon:
             except (StoreError, OSError) as error:
                 _log.warning("erasure.unfinished", error=type(error).__name__, message=str(error))
             await set_within(self._stop, self._intervals.quiet_seconds)
+
+    async def _prune_log(self, components: Components) -> None:
+        """Remove rows of the episode log that nobody needs, a few at a time, while no rule fires.
+
+        A disabled or paused rule does not hold them back: it has nothing to read in them.
+        """
+        stores, pausing = components.stores, components.pausing
+        while not await set_within(self._stop, self._intervals.quiet_seconds):
+            with suppress(OSError, StoreError):  # the next firing reports it
+                async with components.operations.turn:
+                    rules = self._find_firing(pausing)
+                    await stores.memory.pruner.prune(stores.facts.watermarks, rules)
 
     async def _save_indexes(self, components: Components) -> None:
         """Save the indexes of the search, so that the next process need not build them.

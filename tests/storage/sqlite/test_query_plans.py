@@ -67,7 +67,7 @@ OF_EPISODES = (
 FLAT = {
     "accesses": "accesses erase hold let_go log_again read",
     "episodes": "any_of_ids by_id insert page rowids update",
-    "episode_log": "begin_rewriting episode_at moved objects oldest_timestamp "
+    "episode_log": "begin_rewriting episode_at is_inside moved objects oldest_timestamp prune "
     "rewriting_begun_at window",
     "extractions": "blank_answers blank_requests drop_sources erase erase_summaries lost_turns "
     "record record_request record_summary recorded release_key spend spent summaries",
@@ -146,6 +146,7 @@ FOUND = {
 """Statements that sort only rows that an index found."""
 
 WHOLE = {
+    "episode_log.prunable": "one step a minute; no more than 10,000 deletions are known",
     "episode_log.log_every_episode": "once, when the log is begun",
     "erasure.blank_firings": "an erased user may be named anywhere",
     "erasure.count_facts": "a certificate says how many there were",

@@ -88,6 +88,40 @@ def window(t: Tables, after: int, limit: int) -> list[Any]:
     return found
 
 
+@LOG.rows({"seq": 1}, {"seq": 9}, {"seq": 900})
+def is_inside(t: Tables, seq: int) -> list[Any]:
+    seqs = [row.seq for row in t.episode_log]
+    return [[min(seqs) < seq < max(seqs)]]
+
+
+@LOG.rows(
+    *(
+        {"after": after, "upto": upto, "limit": limit}
+        for after in (0, 7)
+        for upto in (20, 900)
+        for limit in (5, LARGE)
+    )
+)
+def prunable(t: Tables, after: int, upto: int, limit: int) -> list[Any]:
+    ids = {row.id for row in t.episodes}
+    known = {row.rid for row in t.episode_deletions}
+
+    def is_prunable(row: SimpleNamespace) -> bool:
+        later = [one.seq for one in t.episode_log if one.rid == row.rid and one.seq > row.seq]
+        is_deleted = row.eid is not None and row.eid not in ids
+        if later and row.rid is not None:
+            return is_deleted and min(later) <= upto
+        return is_deleted and (row.rid is None or row.rid not in known)
+
+    rows = [row for row in t.episode_log[1:] if after < row.seq <= upto][:limit]
+    return [[row.seq, is_prunable(row)] for row in rows]
+
+
+@LOG.table("episode_log", {"rows": [2, 7, 900]})
+def prune(t: Tables, rows: list[int]) -> list[Any]:
+    return [values_of(row) for row in t.episode_log if row.seq not in rows]
+
+
 @LOG.rows(SOME_IDS, in_any_order=True)
 def moved(t: Tables, ids: list[str]) -> list[Any]:
     episodes = [row for row in t.episodes if row.id in ids]

@@ -56,6 +56,7 @@ from slumberd.storage.episodes.erasure import (
     users_of,
 )
 from slumberd.storage.episodes.index_feed import IndexFeed
+from slumberd.storage.episodes.log_pruning import LogPruner
 from slumberd.storage.episodes.owned import OwnedEpisodes
 from slumberd.storage.episodes.recent import recall
 from slumberd.storage.episodes.rows import Row, encode, instant_or_none
@@ -102,6 +103,7 @@ class EngineMemoryStore:
         answers: The recorded answers of language models.
         owned: The episodes of one user and agent, for the program that keeps them.
         feed: What indexes of the episodes read.
+        pruner: Removes rows of the log that nobody needs any more.
     """
 
     def __init__(  # noqa: PLR0913 # one for each setting
@@ -138,6 +140,7 @@ class EngineMemoryStore:
         self.answers = AnswerStore(engine, self._reader)
         self.owned = OwnedEpisodes(engine, self._reads, scope_mismatch, naive_timestamps)
         self.feed = IndexFeed(engine, mismatch=scope_mismatch, naive=naive_timestamps)
+        self.pruner = LogPruner(engine)
         self._seen: int | None = None
 
     @property
@@ -416,7 +419,7 @@ class EngineMemoryStore:
         """
         reader = self._reader(rule)
         window = await self._engine.read(
-            partial(reader.window, after=after, limit=limit, upto=upto),
+            partial(reader.window, after=after, limit=limit, upto=upto, goes_on=True),
             cancelled=self._engine.halted.is_set,
         )
         self._future.report_versions(window.versions)

@@ -90,6 +90,15 @@ def episode_at(session: Session, seq: int) -> str | None:
     return shown(row[0]) if row else None
 
 
+def _has_position(session: Session, position: Position, *, may_be_pruned: bool) -> bool:
+    if position == START:
+        return True
+    found = episode_at(session, position.seq)
+    if found is None and may_be_pruned:
+        return bool(session.value("episode_log.is_inside", {"seq": position.seq}))
+    return found == position.eid
+
+
 def pending(session: Session, after: int, at_most: int, rule_id: str = "") -> int:
     """Count the log rows after a position that a rule may read, up to `at_most`."""
     values = {"after": after, "at_most": at_most, "rule": rule_id}
@@ -206,12 +215,15 @@ class Reader:
             if window.marks is None:
                 versions = _recorded(versions)
             return ReadWindow(window.after, window.after, versions)
-        read = self.window(session, window.after, window.limit, window.upto)
+        window_of = partial(
+            self.window, session, window.after, window.limit, goes_on=window.upto is not None
+        )
+        read = window_of(window.upto)
         if read.recorded_upto is None:
             return read
         if window.unrecorded == "skip":
             return replace(read, versions=_recorded(read.versions))
-        recorded = self.window(session, window.after, window.limit, read.recorded_upto)
+        recorded = window_of(read.recorded_upto)
         return replace(recorded, recorded_upto=read.recorded_upto)
 
     def window(
@@ -220,13 +232,21 @@ class Reader:
         after: Position,
         limit: int,
         upto: int | None = None,
+        *,
+        goes_on: bool = False,
     ) -> ReadWindow:
         """Return the episodes of at most `limit` log rows after a position, none after `upto`.
+
+        Args:
+            session: Of the episodes.
+            after: The position.
+            goes_on: Whether the position ended a window just now: its row may have been pruned
+                since then.
 
         Raises:
             LogRestoredError: The row at the position is not the episode of the position any more.
         """
-        if after != START and episode_at(session, after.seq) != after.eid:
+        if not _has_position(session, after, may_be_pruned=goes_on):
             raise LogRestoredError(session.where, after.seq, after.eid)
         end_of_log = newest(session).seq
         rows = session.rows("episode_log.window", self._place(after.seq, limit))
