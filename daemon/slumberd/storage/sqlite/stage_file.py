@@ -332,7 +332,8 @@ class RuleNotes:
         except SchemaError as error:
             if self._writes:
                 self._file.delete()
-            raise StageNotesError(str(self._file.path), "is damaged") from error
+            where = str(self._file.path)
+            raise StageNotesError(where, "is damaged", is_deleted=self._writes) from error
 
 
 def _listed(values: Collection[Any]) -> str:
