@@ -22,6 +22,7 @@ from slumberd.model.record import Checkpoint
 from slumberd.model.stages import StagedEntry
 from slumberd.sql_statements import statements
 from slumberd.storage.sqlite.connection import connect, traceless
+from slumberd.storage.sqlite.scrubbing import scrub
 from slumberd.storage.sqlite.session import Pragmas, transaction, translate_errors
 
 _SQL = statements("stage_file")
@@ -144,10 +145,10 @@ class StageFile:
                     ):
                         connection.execute(_SQL[name], (user,))
                     connection.execute(_SQL["blank_places"], (_listed(eids),))
-                (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                is_clean = scrub(connection).obstacle is None
         except StoreError:  # it is damaged, or the disk is full
-            busy = True
-        if busy:
+            is_clean = False
+        if not is_clean:
             self.delete()
         return count
 
