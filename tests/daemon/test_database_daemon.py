@@ -432,3 +432,11 @@ def stage_notes_in(home: Home) -> bytes:
         with suppress(FileNotFoundError):  # SQLite removes the log of a closed file
             found += path.read_bytes()
     return found
+
+
+def test_certificate_names_the_files_of_other_hosts(first: Home, postgres_address: str) -> None:
+    put(postgres_address, "e1")
+
+    erased = orjson.loads(first.call("forget", "--user", "alice", "--yes", "--json").stdout)
+
+    assert any("other hosts" in line for line in erased["out_of_reach"])
