@@ -71,6 +71,28 @@ def test_import_of_the_package_imports_no_slow_module() -> None:
     assert {"pydantic", "sqlite3", "asyncio"}.isdisjoint(run.stdout.split())
 
 
+WITHOUT_EXTRAS = """
+import sys
+extras = "psycopg numpy wordllama ladybug mcp starlette uvicorn redis re2 spacy rapidfuzz httpx"
+sys.modules.update(dict.fromkeys(extras.split()))
+from slumberd import *
+print(Memory.__name__)
+import slumberd
+try:
+    slumberd.PostgresFactStore
+except slumberd.ExtraMissingError as error:
+    print(error.extra)
+"""
+
+
+def test_all_names_are_imported_without_the_extras() -> None:
+    words = [sys.executable, "-c", WITHOUT_EXTRAS]
+
+    run = subprocess.run(words, capture_output=True, text=True)
+
+    assert run.stdout.split() == ["Memory", "postgres"], run.stderr
+
+
 @pytest.mark.parametrize("name", ["contract", "tiers"])
 def test_public_module_lists_all_its_names(name: str) -> None:
     public = import_module(f"slumberd.{name}")

@@ -1,6 +1,7 @@
 """slumberd consolidates the episodes of AI agents into facts, by rules, with an audited ledger."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -293,9 +294,12 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 if not TYPE_CHECKING:  # a type checker reads the imports above
+    _PUBLIC = frozenset(__all__)
+    if find_spec("psycopg") is None:  # `import *` imports the module of each name in `__all__`
+        __all__ = [name for name in __all__ if not name.startswith("Postgres")]
 
     def __getattr__(name: str) -> object:
-        if name not in __all__:
+        if name not in _PUBLIC:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(f"{__name__}.{_HOME.get(name, 'model.errors')}"), name)
         globals()[name] = value

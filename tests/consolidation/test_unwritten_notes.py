@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from structlog.testing import capture_logs
 
 from slumberd.model.errors import StageNotesError, StoreError
 from slumberd.model.feed import EpisodeChanges, FeedPlace
@@ -88,6 +89,26 @@ async def test_stages_leave_out_a_similar_episode_that_the_rule_no_longer_select
 
 async def test_stages_look_at_all_again_after_their_rule_changed(new_stores: NewStores) -> None:
     await run(new_stores, [*HISTORY, ("fire", "first", 1), ("change", "first", 3)])
+
+
+async def test_firing_says_that_it_deleted_damaged_notes(
+    new_stores: NewStores, tmp_path: Path
+) -> None:
+    file = StageFile(tmp_path / "stages.db", "as always")
+    staged = rule("staged", stages=(Dedup(),))
+    with new_stores() as stores:
+        async with open_stores(stores) as home:
+            home.consolidator.note_stages_in(file)
+            await home.put(episode("e0", content="Ann likes green tea"))
+            await home.fire(staged)
+            tear(file.path, "stage_entries")
+            await home.put(episode("e1", content="Ann likes black tea"))
+
+            with capture_logs() as logs:
+                await home.fire(staged)
+
+    problems = [line["problem"] for line in logs if line["event"] == "stage_notes.failed"]
+    assert [" it was deleted: " in one for one in problems] == [True], problems
 
 
 async def test_dry_run_leaves_damaged_notes_as_they_are(

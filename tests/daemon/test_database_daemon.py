@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -404,3 +405,38 @@ def test_trials_of_rules_read_a_copy_of_the_database(
 
     assert checked.returncode == 0
     assert "e1" in differs.stdout + differs.stderr
+
+
+def test_no_host_keeps_notes_of_a_user_that_another_host_erased(
+    first: Home, second: Home, postgres_address: str
+) -> None:
+    for home in (first, second):
+        home.rule("tidy", cadence={"every": 1}, then_emits=[], stages=[{"dedup": {}}])
+    put(postgres_address, "e1")
+
+    with first.started() as killed:
+        wait_until(lambda: b"alice" in stage_notes_in(first))
+        killed.kill()
+    with second.daemon():
+        with first.started(until="daemon.standby"):
+            assert stage_notes_in(first) == b""
+        put(postgres_address, "e2")
+        wait_until(lambda: b"alice" in stage_notes_in(second))
+    assert stage_notes_in(second) == b""
+
+
+def stage_notes_in(home: Home) -> bytes:
+    """Return all bytes of the notes of stages on a host."""
+    found = b""
+    for path in home.state.glob("stages*"):
+        with suppress(FileNotFoundError):  # SQLite removes the log of a closed file
+            found += path.read_bytes()
+    return found
+
+
+def test_certificate_names_the_files_of_other_hosts(first: Home, postgres_address: str) -> None:
+    put(postgres_address, "e1")
+
+    erased = orjson.loads(first.call("forget", "--user", "alice", "--yes", "--json").stdout)
+
+    assert any("other hosts" in line for line in erased["out_of_reach"])

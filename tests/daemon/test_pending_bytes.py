@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from slumberd.daemon.stores import erase_files_of
 from slumberd.logs.lines import timestamp
 from slumberd.model.errors import StoreBusyError
 from slumberd.model.record import QUIET, Rewrite, StoreName
 from slumberd.operations.caller import Caller
 from slumberd.operations.stores import Stores
+from slumberd.operations.transcript_counts import TranscriptFile
 from slumberd.operations.writes.erasures import Erasures, ForgetForm
 from slumberd.operations.writes.rule_runner import Turn
+from slumberd.rules.settings import Settings
 from slumberd.storage.engine import Scrubbed, Scrubbing
 from slumberd.storage.sqlite import scrubbing
+from slumberd.storage.sqlite.stage_file import StageFile
 from tests.daemon.test_erasure import CANARY, OTHER, canary, files_with_canary
+from tests.operations.test_transcript_counts import counts
 from tests.support.builders import at
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock
@@ -78,6 +85,36 @@ async def test_certificate_says_when_the_last_byte_was_gone(tmp_path: Path) -> N
 
         assert (certificate["pending"], certificate["bytes_gone_at"]) == ({}, timestamp(at(60)))
         assert await home.facts.erasures.rewrites() == []
+        assert files_with_canary(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "obstacle", ["search/.gone-1/directory", "stages.db/directory", "transcripts.new/directory"]
+)
+async def test_certificate_says_what_was_erased_when_a_file_cannot_be_removed(
+    tmp_path: Path, obstacle: str
+) -> None:
+    settings = Settings(state_dir=tmp_path, rules_dir=tmp_path)
+    async with open_stores(tmp_path) as home:
+        await filled(home)
+        home.consolidator.note_stages_in(StageFile(tmp_path / "stages.db", "as always"))
+        erasures = erasures_of(home, FakeClock(at(60)))
+        TranscriptFile(tmp_path).record(counts(user=f"{CANARY}-user"))
+        erasures.erased = partial(erase_files_of, settings)
+        planned = await erasures.forget(ForgetForm(**SCOPE, dry_run=True), ME)
+        (tmp_path / obstacle).mkdir(parents=True)
+
+        certificate = await erasures.forget(ForgetForm(**SCOPE), ME)
+
+        assert certificate["rows"]["facts"] == planned["rows"]["facts"]
+        assert certificate["rows"]["episodes"]["episodes"] == 2
+        assert certificate["bytes_gone_at"] is None
+        assert Path(obstacle).parts[0].partition(".")[0] in certificate["pending"]["facts"]
+        assert await home.memory.recent(f"{CANARY}-user", limit=9) == []
+        shutil.rmtree((tmp_path / obstacle).parent)
+        await erasures.remove_bytes(quiet=True)
+        assert await home.facts.erasures.rewrites() == []
+        assert await home.facts.erasures.find_unfinished() == []
         assert files_with_canary(tmp_path) == []
 
 

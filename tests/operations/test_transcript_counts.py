@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.model.errors import StoreError
 from slumberd.operations import transcript_counts
 from slumberd.operations.transcript_counts import (
     FILE,
@@ -64,3 +65,41 @@ async def test_shards_that_share_the_file_lose_nothing(tmp_path: Path) -> None:
     await other.forget("ada")
 
     assert [each.transcript for each in read_transcript_counts(tmp_path)] == ["b"]
+
+
+@pytest.mark.parametrize("file", [FILE, "transcripts.new"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b'{"transcripts": [{"user": "ada"', id="cut"),
+        pytest.param(b'{"transcripts": [{"user": "ada", "field": 1}]}', id="of another version"),
+    ],
+)
+async def test_erasure_removes_what_cannot_be_read(
+    tmp_path: Path, file: str, content: bytes
+) -> None:
+    (tmp_path / file).write_bytes(content)
+
+    await TranscriptFile(tmp_path).forget("ada")
+
+    assert b"ada" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+
+async def test_counts_are_written_after_they_could_not_be(tmp_path: Path) -> None:
+    file = TranscriptFile(tmp_path)
+    file.record(counts("a"))
+    obstacle = tmp_path / "transcripts.new"
+    obstacle.mkdir()
+    with pytest.raises(StoreError):
+        file.record(counts("b"))
+    with pytest.raises(StoreError):
+        await file.forget("ada")
+    obstacle.rmdir()
+
+    file.record(counts("b", user="bob"))
+    file.record(counts("b"))
+    await file.forget("bob")
+
+    assert {one.name for one in read_transcript_counts(tmp_path)} == {
+        counts("a").name, counts("b").name
+    }  # fmt: skip

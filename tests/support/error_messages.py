@@ -53,6 +53,7 @@ VALUES: dict[str, Any] = {
     "holder": "pid 412 on ada",
     "ids": ["e1", "e2"],
     "key": "turn 1",
+    "is_deleted": True,
     "kind": "tokens",
     "kinds": {"github_token": 2, "password": 1},
     "last": 790,

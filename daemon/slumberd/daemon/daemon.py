@@ -51,7 +51,7 @@ from slumberd.daemon.language_model import answer_recorder, model_worker_of, rea
 from slumberd.daemon.reload import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.daemon.rules import paused_rules_of
 from slumberd.daemon.shard_counts import count_shards
-from slumberd.daemon.stage_notes import stage_file_of
+from slumberd.daemon.stage_notes import delete_shared_notes, stage_notes_of
 from slumberd.daemon.standby import Standby
 from slumberd.daemon.stores import database_status_of, inspections_of, searcher_of
 from slumberd.daemon.systemd import Notifier, Watchdog, pulse_beside_rewriting
@@ -236,6 +236,7 @@ class Daemon:
         self._tenure = tenure_of(settings, clock, is_daemon=True, name=name)
         self._tenure.describe(self._in_force.describe, self._in_force.notice_version)
         standby = self._standby
+        delete_shared_notes(settings)
         if not self._waits or await self._tenure.wait(stop, standby.begin, standby.go_on):
             async with self._tenure:
                 await self._run_under_tenure()
@@ -252,9 +253,10 @@ class Daemon:
             provenance_sink(settings) as sink,
             open_under(self._tenure, settings, clock) as stores,
             answer_recorder(settings, stores, clock) as recorder,
+            stage_notes_of(settings) as notes,
         ):
             runner = rule_runner_of(settings, stores, self._logs, clock)
-            runner.consolidator.note_stages_in(stage_file_of(settings))
+            runner.consolidator.note_stages_in(notes)
             runner.consolidator.retention = retention_of(settings, lambda: self._rules)
             await self._recover(runner)
             await runner.consolidator.checkpoint()

@@ -20,7 +20,7 @@ from slumberd.daemon.control_socket import encode_request
 from slumberd.daemon.language_model import answer_recorder, model_worker_of
 from slumberd.daemon.reload import apply_channels
 from slumberd.daemon.rules import paused_rules_of, rules_of
-from slumberd.daemon.stage_notes import stage_file_of
+from slumberd.daemon.stage_notes import stage_notes_of
 from slumberd.daemon.stores import erase_files_of
 from slumberd.operations.caller import Caller
 from slumberd.operations.changes import Operations
@@ -56,9 +56,10 @@ async def run_operation(
         if dry_run
         else open_for_writing(settings, clock) as stores,
         answer_recorder(settings, stores, clock) as recorder,
+        stage_notes_of(settings, dry_run=dry_run) as notes,
     ):
         runner = rule_runner_of(settings, stores, logs, clock)
-        runner.consolidator.note_stages_in(stage_file_of(settings))
+        runner.consolidator.note_stages_in(notes)
         runner.consolidator.retention = retention_of(settings, lambda: rules)
         if not dry_run:
             await runner.consolidator.log_pending_records()

@@ -28,6 +28,7 @@ from slumberd.daemon.shard_requests import (
     ask_patiently,
     shard_handlers,
 )
+from slumberd.daemon.stage_notes import delete_shared_notes
 from slumberd.daemon.stores import database_status_of, settings_of_user, shards_of
 from slumberd.daemon.systemd import BEATS, Notifier, ShardNotifier
 from slumberd.file_modes import make_directory
@@ -162,6 +163,7 @@ class ShardedDaemon:
         Raises:
             StoreError: The database cannot be used at the start.
         """
+        delete_shared_notes(self._in_force.settings, "stages-*.db")
         async with share_connections():
             try:
                 await self._table.view(self._lease_seconds)

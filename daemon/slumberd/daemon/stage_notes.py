@@ -1,4 +1,4 @@
-"""Name the file of the notes that the stages of rules keep, and check its content."""
+"""Name the file of the notes that the stages of rules keep, delete it, and check its content."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import math
 import time
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 
@@ -14,7 +15,7 @@ from slumberd.clock import SystemClock
 from slumberd.consolidation.incoming import Bounds
 from slumberd.consolidation.stage_runs import Marking
 from slumberd.daemon.stores import open_facts, open_memory
-from slumberd.model.errors import StoppedError
+from slumberd.model.errors import StoppedError, StoreError
 from slumberd.model.firing import START, Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rules.settings import Settings
@@ -43,6 +44,44 @@ def stage_file_of(settings: Settings) -> StageFile | None:
         zone,
     )
     return StageFile(settings.stages_path, repr(parts))
+
+
+@asynccontextmanager
+async def stage_notes_of(
+    settings: Settings, *, dry_run: bool = False
+) -> AsyncIterator[StageFile | None]:
+    """Yield the file of the notes to a process that has the stores open.
+
+    Notes on a shard of a database go before and after the block: an erasure on another host could
+    not remove them.
+
+    Raises:
+        StoreError: They cannot be deleted before it.
+    """
+    file = stage_file_of(settings)
+    is_shared = not dry_run and settings.store is not None
+    if is_shared:
+        delete_shared_notes(settings)
+    try:
+        yield file
+    finally:
+        if is_shared:
+            with suppress(StoreError):
+                delete_shared_notes(settings)
+
+
+def delete_shared_notes(settings: Settings, name: str | None = None) -> None:
+    """Delete the notes on a shard of a database that this process does not hold.
+
+    Args:
+        name: A pattern for the files; None means that of the shard of the configuration.
+
+    Raises:
+        StoreError: They cannot be deleted.
+    """
+    if settings.store is not None:
+        for path in settings.state_dir.glob(name or settings.stages_path.name):
+            StageFile(path, "").delete()
 
 
 def find_wrong_notes(

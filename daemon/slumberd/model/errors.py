@@ -944,12 +944,15 @@ class StageNotesError(StoreError):
     Attributes:
         where: The file of the notes.
         problem: What is wrong with it.
+        is_deleted: Whether slumberd has deleted it.
     """
 
-    def __init__(self, where: str, problem: str) -> None:
+    def __init__(self, where: str, problem: str, *, is_deleted: bool = False) -> None:
         self.where = where
         self.problem = problem
-        remedy = "delete it: the next firing of each rule with stages makes it again"
+        self.is_deleted = is_deleted
+        done = "it was deleted" if is_deleted else "delete it"
+        remedy = f"{done}: the next firing of each rule with stages makes it again"
         super().__init__(f"{where!r} {problem}; {remedy}")
 
 

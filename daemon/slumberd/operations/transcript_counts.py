@@ -90,6 +90,7 @@ class TranscriptFile:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._fresh = (directory / FILE).with_suffix(".new")
         self._known: dict[tuple[str, ...], TranscriptCounts] = {}
         self._stamp: tuple[int, ...] = ()
 
@@ -110,16 +111,15 @@ class TranscriptFile:
         self._write(known.values())
 
     async def forget(self, user: str) -> None:
-        """Remove the counts of a user.
+        """Remove the counts of a user, what cannot be read, and what a killed process was writing.
 
         Raises:
             StoreError: The file cannot be written.
         """
         known = self._read()
-        kept = {name: counts for name, counts in known.items() if counts.user != user}
-        if len(kept) < len(known):
-            self._known = kept
-            self._write(kept.values())
+        if self._stamp_of_file() or self._fresh.exists():
+            self._known = {name: one for name, one in known.items() if one.user != user}
+            self._write(self._known.values())
 
     def _read(self) -> dict[tuple[str, ...], TranscriptCounts]:
         # Each shard of a database has an object of its own, and all write the same file.
@@ -138,12 +138,12 @@ class TranscriptFile:
     def _write(self, counts: Iterable[TranscriptCounts]) -> None:
         entries: Sequence[dict[str, Any]] = [one._asdict() for one in counts]
         file = self._directory / FILE
-        fresh = file.with_suffix(".new")
+        self._stamp = ()  # after an error the file is read again
         try:
-            fresh.unlink(missing_ok=True)
-            with os.fdopen(create_file(fresh, os.O_WRONLY), "wb") as writing:
+            self._fresh.unlink(missing_ok=True)
+            with os.fdopen(create_file(self._fresh, os.O_WRONLY), "wb") as writing:
                 writing.write(orjson.dumps({"transcripts": entries}) + b"\n")
-            fresh.replace(file)
+            self._fresh.replace(file)
         except OSError as error:
             raise StoreError(f"{str(file)!r} cannot be written: {error.strerror}") from error
         self._stamp = self._stamp_of_file()

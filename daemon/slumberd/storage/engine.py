@@ -144,6 +144,13 @@ class Session(Protocol):
         """
         ...
 
+    def facts_with_wrong_slots(self) -> Iterator[str]:
+        """Yield the facts that a search by subject, predicate or object reads otherwise.
+
+        An engine that keeps these slots beside the payload must find each that contradicts it.
+        """
+        ...
+
     def find_schema_change(self) -> str:
         """Return what another program changed in the tables of facts; empty when nothing."""
         ...

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from slumberd.consolidation.stages import similar_texts
 from slumberd.consolidation.stages.duplicates import VECTORS_REST, find_duplicates, same_roles
 from slumberd.consolidation.stages.entries import Duplicate, Entry
+from slumberd.consolidation.stages.neighbours import Comparable, traces_of
 from slumberd.consolidation.stages.similar_texts import (
     NearVectors,
     SimilarSets,
@@ -27,6 +28,7 @@ from slumberd.consolidation.stages.similar_texts import (
     wording_of,
 )
 from slumberd.model.errors import ExtraMissingError
+from slumberd.model.stages import Dedup
 from slumberd.search.embeddings import WordEmbedder
 from tests.consolidation.stages.test_duplicates import entries_of, similarities, some_entries
 from tests.support.embedders import WordSums
@@ -379,3 +381,18 @@ def test_words_of_one_letter_difference_are_one_group() -> None:
 def test_groups_do_not_depend_on_the_order_of_words(words: list[str], chance: object) -> None:
     assert spelling_groups(words[::-1]) == spelling_groups(words)
     assert all(groups <= word for word, groups in spelling_groups(words).items())
+
+
+def test_assertion_of_a_long_text_is_read_once_for_all_of_its_traces() -> None:
+    reads: list[int] = []
+
+    class Assertion:
+        def __repr__(self) -> str:
+            reads.append(1)
+            return "('1', '2')"
+
+    words = frozenset(f"word{number}" for number in range(1_000))
+
+    traces = traces_of(Comparable((Assertion(),), "", words), [Dedup(similarity=0.5)])
+
+    assert (len(traces), len(reads)) == (501, 1)

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from slumberd.model.episode import microseconds
@@ -14,6 +15,7 @@ from slumberd.model.firing import Limits
 from slumberd.model.scope import ScopeFilter
 from tests.support.builders import START, at, rule, triple
 from tests.support.open_stores import OpenStores, open_stores
+from tests.support.providers import PostgresProvider
 
 pytestmark = pytest.mark.integration
 
@@ -115,6 +117,29 @@ async def test_a_change_of_a_table_beside_the_ledger_is_found(tmp_path: Path, na
             facts.executescript(TAMPERED[name])
 
         assert await problem(home) == recorded[name]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "subject = 'bob'", "subject = NULL", "predicate = predicate || 'x'", "object = NULL",
+        "object_number = 7", "object = object || 'x'",
+    ],
+)  # fmt: skip
+async def test_a_changed_column_for_searches_is_found(postgres_address: str, change: str) -> None:
+    async with open_stores(PostgresProvider(postgres_address)) as home:
+        odd = triple("odd", "alice", "drinks", {"of": ["tea", 1.5, None]}, user="bob")
+        number = triple("number", "alice", "is", 7.5, user="carol")
+        await home.put(triple("e1", "alice", "drinks", "tea"), odd, number)
+        await home.fire()
+        assert await problem(home) is None
+        with psycopg.connect(postgres_address, options="-c search_path=slumberd_0") as facts:
+            facts.execute(f"UPDATE facts SET {change} WHERE fact_id = 'e1'".encode())
+
+        expected = (
+            "row 0: fact 'e1' is searched by another subject, predicate or object than it has"
+        )
+        assert await problem(home) == expected
 
 
 async def test_ledger_verifies_after_every_regular_change_of_these_tables(tmp_path: Path) -> None:

@@ -106,6 +106,23 @@ def test_erasure_leaves_no_byte_of_a_user(notes: RuleNotes, file: StageFile) -> 
         )  # fmt: skip
 
 
+def test_erasure_leaves_no_copy_of_a_note_that_was_moved_between_pages(file: StageFile) -> None:
+    with closing(file.open("nightly", writes=True)) as notes:
+        for first in range(0, 600, 40):  # so that the pages of both users' notes are split
+            for owner, name in ((ANN, "canary"), (BOB, "e")):
+                some = range(first, first + 40)
+                kept = [StagedEntry(f"{name}-{n * 7 % 600}", n, "", (n % 50, n)) for n in some]
+                notes.save(owner, kept, [])
+        notes.finish(PLACE)
+
+    assert file.erase("ann-canary", ["e7-canary"]) == 600
+
+    left = b"".join(one.read_bytes() for one in file.path.parent.iterdir())
+    assert b"canary" not in left
+    with closing(file.open("nightly", writes=False)) as again:
+        assert len(again.eids(BOB)) == 600
+
+
 def test_erasure_leaves_what_is_kept_of_other_users(notes: RuleNotes, file: StageFile) -> None:
     notes.close()
 

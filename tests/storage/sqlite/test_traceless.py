@@ -6,6 +6,8 @@ import hashlib
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -30,6 +32,7 @@ from tests.support.command_arguments import (
     words_of,
 )
 from tests.support.installation import Installation
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
@@ -221,6 +224,46 @@ def test_open_file_is_read_with_locks_at_once(tmp_path: Path, journal: str) -> N
         connection.execute("CREATE TABLE t (n INTEGER)")
 
         assert traceless(path, str) == LOCKED
+
+
+WRITER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=0)
+connection.execute("PRAGMA wal_autocheckpoint = 0")
+print(connection.execute("SELECT count(*) FROM numbers").fetchone()[0], flush=True)
+sys.stdin.readline()
+try:
+    connection.execute("UPDATE numbers SET text = text || text")
+except sqlite3.OperationalError as error:
+    print(error)
+connection.close()  # with the last lock on a write-ahead log, this moves it into the file
+"""
+
+
+@pytest.mark.parametrize("journal", ["WAL", "DELETE"])
+def test_second_read_of_a_process_leaves_the_first_its_locks(tmp_path: Path, journal: str) -> None:
+    path = tmp_path / "numbers.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {journal}")
+        connection.execute("CREATE TABLE numbers (text TEXT)")
+        connection.executemany("INSERT INTO numbers VALUES (?)", [("x" * 900,)] * 2_000)
+        connection.commit()
+    pipe, words = subprocess.PIPE, [sys.executable, "-c", WRITER, str(path)]
+
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"2000\n"
+
+        def read(how: str) -> set[int]:
+            with closing(connect(path, Pragmas(), access="read", how=how)) as reading:
+                reading.execute("PRAGMA cache_size = 10")
+                rows = reading.execute("SELECT length(text) FROM numbers")
+                first = rows.fetchone()
+                traceless(path, lambda _: None)
+                writer.communicate(b"\n", timeout=PATIENCE_SECONDS)
+                return {length for (length,) in [first, *rows]}
+
+        assert traceless(path, read) == {900}
 
 
 async def test_replay_begins_again_when_the_ledger_grows(

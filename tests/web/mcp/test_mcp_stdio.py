@@ -152,6 +152,22 @@ def test_standard_output_holds_messages_and_standard_error_the_log(state: Path) 
     assert not problems_of_lines(log)
 
 
+NO_JSON = b"no json", b'{"jsonrpc": "2.0", "id": 7', b'["\\ud800"]', b"\xff\xfe", b"", b"[" * 9_999
+NO_MESSAGES = b'{"id": 7}', b"[]", b"7", b'{"jsonrpc": "1.0", "id": 7, "method": "ping"}'
+
+
+def test_each_line_that_is_no_message_is_answered_without_an_id(state: Path) -> None:
+    first, *others = map(orjson.dumps, LINES)
+    sent = [*NO_JSON, first, *NO_MESSAGES, *others]
+
+    ended = run(state, b"".join(one + b"\n" for one in sent), results=2)
+
+    answers = [json.loads(each) for each in ended.stdout.splitlines()]
+    refusals = [(one["id"], one["error"]["code"]) for one in answers if "error" in one]
+    assert refusals == [(None, -32700)] * len(NO_JSON) + [(None, -32600)] * len(NO_MESSAGES)
+    assert sorted(one["id"] for one in answers if "result" in one) == [1, 2]
+
+
 def names_of(message: dict[str, Any]) -> list[str]:
     return [tool["name"] for tool in message["result"]["tools"]]
 

@@ -72,7 +72,9 @@ def traces_of(compared: Comparable, stages: Iterable[Stage]) -> tuple[int, ...]:
     words = sorted(compared.words, key=lambda word: (-len(word), word))
     common = max(1, math.ceil(least * len(words) - _ROUNDING))
     first = words[: len(words) - common + 1] if least < 1 else [compared.text]
-    return tuple(_number(f"{word}\0{compared.assertion!r}") for word in first)
+    # The assertion of a long text may be as long as the text, so it is hashed only once.
+    assertion = _number(repr(compared.assertion))
+    return tuple(_number(f"{word}\0{assertion}") for word in first)
 
 
 def group_traces(entry: Entry, stages: Iterable[Stage]) -> tuple[int, ...]:

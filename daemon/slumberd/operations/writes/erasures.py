@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, NamedTuple, get_args
@@ -195,6 +195,17 @@ def _scope_of(
     return caller.scope(request.user, request.agent)
 
 
+@contextmanager
+def _files_tried_again() -> Iterator[None]:
+    """Go on when a file cannot be removed: `_scrub_files` tries again, and says what is pending."""
+    try:
+        yield
+    except SupersededError:
+        raise
+    except (StoreError, OSError):
+        pass
+
+
 class Erasures:
     """Erases scopes, episodes and facts: from the ledger first, then from the episodes and files.
 
@@ -380,14 +391,17 @@ class Erasures:
         """Erase from both databases, and from what this process keeps in memory."""
         self._drop_questions()
         self._indexes = self._stage_notes = 0
-        user = target.unfinished.reach.user
+        unfinished = target.unfinished
         try:
             erasure = await self._erase_facts(target, dry_run=False, reason=reason)
-            tables = await self._erase_episodes([target.unfinished])
-            await self._consolidator.note_erasure(user, erasure.number)
+            tables = await self._erase_episodes([unfinished])
+            with _files_tried_again():
+                await self._end([unfinished])
+                await self._consolidator.note_erasure(unfinished.reach.user, erasure.number)
             return erasure, tables
         finally:
-            await self.erased(target.unfinished.reach.user)
+            with _files_tried_again():
+                await self.erased(unfinished.reach.user)
 
     async def _erase_facts(
         self,
@@ -455,17 +469,24 @@ class Erasures:
         """Erase scopes from the episodes after the facts; return the number of rows, by table."""
         rows: Counter[str] = Counter()
         key = await self._erasure_key()
-        for erasure in erasures:
-            user = erasure.reach.user
-            self._stage_notes += await self._consolidator.erase_notes(user, erasure.eids)
         for part in [part for erasure in erasures for part in erasure.parts()]:
             done = self._memory.forget(part.reach, part.eids, moment=part.moment, key=key)
             rows.update(await done)
+        return dict(rows)
+
+    async def _end(self, erasures: Sequence[Unfinished]) -> None:
+        """Erase scopes from the files beside both databases, and record that nothing is left to do.
+
+        Raises:
+            StoreError: A file cannot be removed or written.
+        """
+        for erasure in erasures:
+            user = erasure.reach.user
+            self._stage_notes += await self._consolidator.erase_notes(user, erasure.eids)
         # Before the end is recorded: an erasure that is killed here is finished at the next start.
         for user in {erasure.reach.user for erasure in erasures}:
             self._indexes += await self.erased(user)
         await self._facts.erasures.end(erasures)
-        return dict(rows)
 
     async def finish_all(self) -> int:
         """Finish the erasures that an earlier process began; return how many there were."""
@@ -479,6 +500,7 @@ class Erasures:
         erasures = await self._facts.erasures.find_unfinished()
         if erasures:
             await self._erase_episodes(erasures)
+            await self._end(erasures)
         return len(erasures)
 
     async def _check_kept(self, scope: ScopeFilter) -> None:

@@ -51,6 +51,7 @@ _Problem = tuple[Any, str]
 """The id of a fact that differs from the ledger, and how it differs."""
 
 OTHER, MISSING = "is not what the ledger says", "is current by the ledger and is missing"
+OTHER_SLOTS = "is searched by another subject, predicate or object than it has"
 
 
 class MixedKeysError(Exception):
@@ -357,6 +358,7 @@ def _find_changes(
         differing += _find_surplus(session, pages)
     wrong = sorted(_exclude_unreadable(session, differing), key=lambda row: printable_id(row[0]))
     problems = [(row[0], OTHER) for row in wrong]
+    problems += [(fact_id, OTHER_SLOTS) for fact_id in sorted(session.facts_with_wrong_slots())]
     return problems + [(fact_id, MISSING) for fact_id in sorted(comparison.missing)], summary
 
 

@@ -29,6 +29,8 @@ _TABLES = {
 
 OUT_OF_REACH = (
     "the write-ahead log, the replicas and the backups of the PostgreSQL server, until they expire",
+    "`transcripts.json` of the other hosts of the database, and `stages-N.db` of a host that was "
+    "killed, until it starts again",
 )
 UNSCRUBBED = (
     *OUT_OF_REACH,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -271,6 +271,13 @@ class PostgresSession:
         with psycopg.RawCursor(self._connection) as cursor:
             cursor.execute(b"LOCK TABLE episodes IN SHARE ROW EXCLUSIVE MODE")
             number_inbox(cursor)
+
+    def facts_with_wrong_slots(self) -> Iterator[str]:
+        """Yield the facts whose columns for a search contradict their payload."""
+        for fact_id, payload, *slots in self.stream("fact_check.slots"):
+            with suppress(ValueError, AttributeError):  # the payload itself is damaged
+                if tuple(slots) != slots_of(payload):
+                    yield fact_id
 
     def find_schema_change(self) -> str:
         """Return an empty text: no other program may change the tables."""

@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import cache
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -181,22 +182,32 @@ _READ_VERSION_AT = 19
 def untouched(path: Path) -> Signature | None:
     """Return a signature that changes with each write; None when a connection may be open.
 
-    Do not call it for a file that this process has open for writing: when a process closes any
-    descriptor of a file, the kernel drops all locks of that process on it.
+    The first call for a file must come before this process opens it with locks.
 
     Raises:
         SchemaError: The path is a directory, a pipe or the like.
         StoreError: The file does not exist, or cannot be read.
     """
     with translate_errors(path, Pragmas()):
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
             raise SchemaError(str(path), "is no regular file")
-        with path.open("rb") as file:
-            header = file.read(_READ_VERSION_AT + 1)
         # While a connection to a file with a write-ahead log is open, these two files exist.
-        if _has_log(path) or header[_READ_VERSION_AT:] != bytes([_READS_WAL]):
+        if _has_log(path) or not status.st_size or not _writes_log(path, status.st_ino):
             return None
         return _identity(path)
+
+
+@cache
+def _writes_log(path: Path, _inode: int) -> bool:
+    """Return whether the writers of a file use a write-ahead log. Opens each file only once.
+
+    When a process closes any descriptor of a file, the kernel drops all locks of that process on
+    it. Then another program would write while a second read of this process goes on.
+    """
+    with path.open("rb") as file:
+        header = file.read(_READ_VERSION_AT + 1)
+    return header[_READ_VERSION_AT:] == bytes([_READS_WAL])
 
 
 def _sibling(path: Path, end: str) -> Path:

@@ -410,6 +410,10 @@ class SQLiteSession:
     def exclude_other_writers(self) -> None:
         """Do nothing: a transaction that writes excludes all others from its beginning."""
 
+    def facts_with_wrong_slots(self) -> Iterator[str]:
+        """Yield nothing: indexes read the payload itself."""
+        return iter(())
+
     def find_schema_change(self) -> str:
         """Return what another program changed in the tables of facts; empty when nothing."""
         kind = self.one("inspection.kind_of_facts")

@@ -22,13 +22,14 @@ from slumberd.model.record import Checkpoint
 from slumberd.model.stages import StagedEntry
 from slumberd.sql_statements import statements
 from slumberd.storage.sqlite.connection import connect, traceless
+from slumberd.storage.sqlite.scrubbing import scrub
 from slumberd.storage.sqlite.session import Pragmas, transaction, translate_errors
 
 _SQL = statements("stage_file")
 _TABLES = tuple(sql for name, sql in _SQL.items() if name.startswith("create_"))
 _PRAGMAS = Pragmas()
 
-VERSION = 3
+VERSION = 4
 """The version of the file; it changes with the tables, and with what is kept in them."""
 
 
@@ -144,10 +145,10 @@ class StageFile:
                     ):
                         connection.execute(_SQL[name], (user,))
                     connection.execute(_SQL["blank_places"], (_listed(eids),))
-                (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                is_clean = scrub(connection).obstacle is None
         except StoreError:  # it is damaged, or the disk is full
-            busy = True
-        if busy:
+            is_clean = False
+        if not is_clean:
             self.delete()
         return count
 
@@ -332,7 +333,8 @@ class RuleNotes:
         except SchemaError as error:
             if self._writes:
                 self._file.delete()
-            raise StageNotesError(str(self._file.path), "is damaged") from error
+            where = str(self._file.path)
+            raise StageNotesError(where, "is damaged", is_deleted=self._writes) from error
 
 
 def _listed(values: Collection[Any]) -> str:

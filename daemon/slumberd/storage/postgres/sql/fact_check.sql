@@ -12,3 +12,7 @@ WHERE ledger.what IN (1, 2, 3, 6)
 GROUP BY again.fact_id
 HAVING max(ledger.what) > 1
   OR min(ledger.key_id) < max(ledger.key_id)
+
+-- name: slots
+SELECT fact_id, payload, subject, predicate, object, object_number
+FROM facts
