@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
 from slumberd.consolidation.firing import FireRequest
 from slumberd.model.episode import Episode
-from slumberd.model.stages import Decay, Dedup, Summarise
+from slumberd.model.stages import Decay, Dedup, Stage, Summarise
+from slumberd.search.embeddings import WordEmbedder
 from slumberd.storage.sqlite.stage_file import StageFile
 from tests.bench.databases import USERS, Workshop
 from tests.bench.measuring import Cost, Line, Table, at_most, run, timed_async
@@ -35,6 +36,11 @@ NEW = 1_000
 """New episodes of a night."""
 
 WORDS = [f"word{number:x}" for number in range(3_000)]
+
+LETTERS = "etaoinshrdlucmfwypvbgkjqxz" + "etaoinshr" * 3
+
+COMPARED: tuple[Literal["jaccard", "fuzzy", "vectors"], ...] = ("jaccard", "fuzzy", "vectors")
+"""The methods of `dedup` whose new episodes of one user are measured."""
 
 
 def measure(table: Table, shop: Workshop) -> None:
@@ -67,26 +73,40 @@ def _measure_new(table: Table, shop: Workshop) -> None:
     name = f"one new episode above {shop.large:,}, to one above {shop.small:,}"
     table.ratio(SECTION, name, (last[0], first[0]), at_most(1.3))
     name = f"... in a rule with `summarise`, of a user with {shop.small:,}"
-    one = asyncio.run(_fire_summarising(shop))
+    one = asyncio.run(_fire_for_one(shop, Summarise(when_more_than=20), WORDS, shop.small))
     table.add(Line(SECTION, name, "ms", [1_000 * time for time in one], bound=at_most(50)))
+    for method in COMPARED:
+        for count in (shop.small, 4 * shop.small):
+            name = f"... with `dedup` by `{method}`, of a user with {count:,}"
+            one = asyncio.run(_fire_for_one(shop, Dedup(method=method), _words_of_letters(), count))
+            bound = at_most(50) if count == shop.small else None
+            table.add(Line(SECTION, name, "ms", [1_000 * time for time in one], bound=bound))
 
 
-async def _fire_summarising(shop: Workshop) -> list[float]:
-    """Return the processor seconds of firings with one new episode in a session of many."""
+def _words_of_letters() -> list[str]:
+    """Return words without digits: texts with different numbers are not compared."""
+    chance = random.Random(7)
+    return ["".join(chance.choices(LETTERS, k=chance.randint(3, 9))) for _ in WORDS]
+
+
+async def _fire_for_one(
+    shop: Workshop, stage: Stage, words: Sequence[str], count: int
+) -> list[float]:
+    """Return the processor seconds of firings with one new episode of a user with many."""
     folder = shop.folder / "sessions"
     folder.mkdir()
-    nightly = rule("nightly", start="now", stages=(Summarise(when_more_than=20),), then_emits=[])
-    made = [Episode(**found) for found in _unique_episodes(shop.small + shop.times)]
+    nightly = rule("nightly", start="now", stages=(stage,), then_emits=[])
+    made = [Episode(**found) for found in _unique_episodes(count + shop.times, words)]
     one: list[float] = []
-    async with open_stores(folder) as home:
+    async with open_stores(folder, embedding=WordEmbedder) as home:
         home.consolidator.note_stages_in(StageFile(folder / "stages.db", "bench"))
         in_sessions = [
-            found.model_copy(update={"session": f"s{number % shop.small // 50}"})
+            found.model_copy(update={"session": f"s{number % count // 50}"})
             for number, found in enumerate(made)
         ]
-        await home.put(*in_sessions[: shop.small])
+        await home.put(*in_sessions[:count])
         for number in range(shop.times + 2):  # the second firing looks at what the first has marked
-            await home.put(*in_sessions[shop.small :][max(0, number - 2) : max(0, number - 1)])
+            await home.put(*in_sessions[count:][max(0, number - 2) : max(0, number - 1)])
             request = FireRequest(nightly, "cron", _day(number))
             one.append((await timed_async(home.consolidator.fire(request))).processor)
     shutil.rmtree(folder)
@@ -163,12 +183,12 @@ def _fire_unique(shop: Workshop, method: str) -> Cost:
     return cost
 
 
-def _unique_episodes(count: int) -> Iterator[dict[str, Any]]:
+def _unique_episodes(count: int, words: Sequence[str] = WORDS) -> Iterator[dict[str, Any]]:
     chance = random.Random(1)
     for number in range(count):
         yield {
             "id": f"e{number:08}",
-            "content": " ".join(chance.choices(WORDS, k=12)),
+            "content": " ".join(chance.choices(words, k=12)),
             "timestamp": (START + timedelta(seconds=number)).isoformat(),
             "source_node": "chat",
             "agent": "agent",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 import sqlite3
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing, suppress
@@ -29,9 +31,11 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.stages import Decay, Dedup, Importance, Stage, Summarise
 from slumberd.rules.vocabulary_loader import conversation_extraction
 from slumberd.storage.sqlite.stage_file import StageFile
-from tests.daemon.test_erasure import files_with_canary, forget, leave_traces
+from tests.consolidation.stages.test_duplicates import needs_rapidfuzz
+from tests.daemon.test_erasure import CANARY, files_with_canary, forget, leave_traces
 from tests.support.builders import START, at, rule
 from tests.support.builders import episode as built
+from tests.support.embedders import FakeEmbedder, WordSums
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import AnyMemoryStore, NewStores
@@ -50,6 +54,11 @@ TEXTS = [
     "Bob has 2 cats",
     "Bob has 3 cats",
     "",
+    "Ann liked grean tea very much indeeed and every single day",
+    "brother came home",
+    "bother came home",
+    "mother came home",
+    "Ann likes green tea very much indeed and single every day",
 ]
 STAGES: list[tuple[Stage, ...]] = [
     (Dedup(), Decay(half_life=HOUR, threshold=0.2)),
@@ -61,7 +70,13 @@ STAGES: list[tuple[Stage, ...]] = [
     (Dedup(similarity=0.6), Summarise(when_more_than=1), Decay(half_life=HOUR, threshold=0.2)),
     (Decay(half_life=HOUR, threshold=0.2), Summarise(when_more_than=3), Dedup(method="exact")),
     (Importance(below=0.4), Summarise(when_more_than=1), Decay(action="reweight")),
+    (Dedup(method="fuzzy", similarity=0.7), Decay(half_life=HOUR, threshold=0.2)),
+    (Dedup(method="vectors", similarity=0.3), Decay(action="reweight", half_life=HOUR)),
+    (Dedup(similarity=0.6), Dedup(method="vectors", keep="oldest"), Dedup(method="fuzzy")),
+    (Dedup(method="fuzzy", keep="oldest", similarity=0.3), Summarise(when_more_than=1)),
 ]
+COMPARES_TEXTS = range(9, 13)
+"""The numbers of the stages that compare a text with all others of its owner."""
 
 puts = st.tuples(
     st.just("put"),
@@ -89,7 +104,7 @@ steps = st.one_of(
         st.just("forget"), st.sampled_from(["user", "session", "episode"]), st.integers(0, 9)
     ),
     st.tuples(st.just("backfill"), st.sampled_from(["first", "second"])),
-    st.tuples(st.just("change"), st.sampled_from(["first", "second"]), st.integers(0, 8)),
+    st.tuples(st.just("change"), st.sampled_from(["first", "second"]), st.integers(0, 12)),
     st.tuples(st.just("file"), st.sampled_from(["lose", "damage", "lock", "unnote"])),
     st.tuples(st.just("break"), st.integers(0, 3)),
 )
@@ -266,7 +281,13 @@ async def run(new_stores: NewStores, history: Sequence[tuple[Any, ...]]) -> None
             clock = FakeClock()
             homes = [
                 await stack.enter_async_context(
-                    open_stores(one, batch=3, clock=clock, future_tolerance_seconds=300)
+                    open_stores(
+                        one,
+                        batch=3,
+                        clock=clock,
+                        embedding=WordSums,
+                        future_tolerance_seconds=300,
+                    )
                 )
                 for one in (first, second)
             ]
@@ -290,6 +311,136 @@ def test_notes_change_nothing_of_what_stages_say(
     new_stores: NewStores, history: list[tuple[Any, ...]]
 ) -> None:
     asyncio.run(run(new_stores, history))
+
+
+OF_ONE_OWNER = IDS[:: len(OWNERS)]
+NEAR_TEXTS = [0, 1, 7, 8, 9, 10]
+"""The numbers of texts that may be duplicates by their characters or vectors."""
+
+near_puts = st.tuples(
+    st.just("put"),
+    st.sampled_from(OF_ONE_OWNER),
+    st.sampled_from(NEAR_TEXTS),
+    st.integers(0, 1),
+    st.sampled_from([None, 0.9]),
+    st.none(),
+)
+changes_of_near_texts = st.lists(
+    st.one_of(
+        near_puts,
+        near_puts,
+        near_puts,
+        st.tuples(st.just("delete"), st.sampled_from(OF_ONE_OWNER)),
+        st.tuples(st.just("end"), st.just("marks"), numbers),
+        st.tuples(st.just("undo"), st.integers(0, 3)),
+        st.tuples(st.just("forget"), st.just("episode"), numbers),
+        st.tuples(st.just("change"), st.just("first"), st.sampled_from(COMPARES_TEXTS)),
+    ),
+    min_size=2,
+    max_size=10,
+)
+
+
+@needs_rapidfuzz
+@pytest.mark.parametrize("most", [0, 1, 100])
+@settings(
+    max_examples=amount(12, full=2_000),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(number=st.sampled_from(COMPARES_TEXTS), changes=changes_of_near_texts)
+def test_compared_texts_change_nothing_of_what_stages_say(
+    new_stores: NewStores, most: int, number: int, changes: list[tuple[Any, ...]]
+) -> None:
+    history = [("change", "first", number), ("change", "second", 5)]
+    for change in changes:
+        history += [change, ("fire", "first", 0), ("fire", "first", 0)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slumberd.consolidation.owner_texts.MOST_COMPARED", most)
+
+        asyncio.run(run(new_stores, history))
+
+
+def settled(stages: int, *puts: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Return a history after which nothing is due: the first rule has seen some episodes."""
+    fires = [("fire", "first", 0)] * 3
+    return [("change", "first", stages), ("change", "second", 5), *puts, *fires]
+
+
+FUZZY, VECTORS = 9, 10
+DAY, NIGHT, MISSPELLED = 0, 1, 7
+BROTHER, BOTHER, MOTHER = 8, 9, 10
+SWAPPED = 11
+
+
+@needs_rapidfuzz
+@pytest.mark.parametrize("most", [1, 100])
+@pytest.mark.parametrize("stages", [FUZZY, VECTORS])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([("put", "e3", MISSPELLED, 1, None)], id="a misspelled one comes"),
+        pytest.param([("put", "e3", BOTHER, 1, None)], id="another one comes"),
+        pytest.param(
+            [
+                ("put", "e3", MISSPELLED, 1, None),
+                *[("fire", "first", 0)] * 3,
+                ("put", "e0", MOTHER, 0, None),
+            ],
+            id="a marked one is edited",
+        ),
+        pytest.param(
+            [
+                ("put", "e3", MISSPELLED, 1, None),
+                *[("fire", "first", 0)] * 3,
+                ("put", "e3", MOTHER, 1, None),
+            ],
+            id="the kept one is edited",
+        ),
+        pytest.param(
+            [
+                ("put", "e3", BOTHER, 1, None),
+                ("put", "e9", MOTHER, 2, None),
+                *[("fire", "first", 0)] * 3,
+                ("put", "e3", NIGHT, 1, None),
+            ],
+            id="one between two is edited",
+        ),
+        pytest.param(
+            [
+                ("put", "e3", MISSPELLED, 1, None),
+                *[("fire", "first", 0)] * 3,
+                ("delete", "e3"),
+            ],
+            id="the kept one is deleted",
+        ),
+    ],
+)
+async def test_texts_that_may_be_duplicates_are_looked_at_again(
+    new_stores: NewStores,
+    stages: int,
+    most: int,
+    steps: list[tuple[Any, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slumberd.consolidation.owner_texts.MOST_COMPARED", most)
+    before = settled(stages, ("put", "e0", DAY, 0, None), ("put", "e6", BROTHER, 0, None))
+
+    await run(new_stores, [*before, *steps])
+
+
+@needs_rapidfuzz
+async def test_former_text_leads_to_those_that_it_kept_from_being_compared(
+    new_stores: NewStores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slumberd.consolidation.stages.duplicates._MOST_SIMILAR", 1)
+    puts = [
+        ("put", "e0", MISSPELLED, 0, None),
+        ("put", "e3", DAY, 1, None),
+        ("put", "e6", SWAPPED, 2, None),  # it is similar to both, but its words say another thing
+    ]
+
+    await run(new_stores, [*settled(FUZZY, *puts), ("put", "e6", MOTHER, 2, None)])
 
 
 KEPT_BY_ITS_DUPLICATE = [
@@ -513,14 +664,18 @@ class Counted:
 
 
 @pytest.mark.parametrize("owners", [1, 20])
+@pytest.mark.parametrize(
+    "method", ["jaccard", pytest.param("fuzzy", marks=needs_rapidfuzz), "vectors"]
+)
 async def test_firing_reads_as_much_above_few_episodes_as_above_many(
-    new_stores: NewStores, tmp_path: Path, owners: int
+    new_stores: NewStores, tmp_path: Path, owners: int, method: Any
 ) -> None:
-    nightly = rule("nightly", stages=(Dedup(), Decay(half_life=30 * 24 * HOUR)))
+    stages = Dedup(method=method), Decay(half_life=30 * 24 * HOUR)
+    nightly = rule("nightly", stages=stages)
     read: list[list[int]] = []
     for count in (40, 800):
         with new_stores() as stores:
-            async with open_stores(stores) as home:
+            async with open_stores(stores, embedding=OwnDirections) as home:
                 counted = Counted(home.memory)
                 episodes = cast("EpisodeLog", counted)
                 consolidator = Consolidator(
@@ -542,6 +697,20 @@ async def test_firing_reads_as_much_above_few_episodes_as_above_many(
     assert few[0] == 2 * 40
     assert many[0] == 2 * 800
     assert few[1:] == many[1:] == [0, 0, 3, 0, 9]
+
+
+class OwnDirections(FakeEmbedder):
+    """Gives different texts vectors that are not near to each other."""
+
+    def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
+        return [tuple(row) for row in map(_direction_of, texts)]
+
+
+def _direction_of(text: str) -> list[float]:
+    chance = random.Random(text)
+    row = [chance.gauss(0, 1) for _ in range(64)]
+    length = math.hypot(*row)
+    return [number / length for number in row]
 
 
 def unlike(number: int, owners: int) -> Episode:
@@ -634,16 +803,25 @@ async def test_episode_of_the_future_is_looked_at_once_when_it_is_due(
 
 
 @pytest.mark.slow
-async def test_erasure_removes_a_user_from_the_notes(tmp_path: Path) -> None:
-    staged = rule("staged", stages=(Dedup(), Decay(half_life=HOUR)))
-    async with open_stores(tmp_path) as home:
+@pytest.mark.parametrize("method", ["jaccard", pytest.param("fuzzy", marks=needs_rapidfuzz)])
+async def test_erasure_removes_a_user_from_the_notes(tmp_path: Path, method: Any) -> None:
+    stages = Dedup(method=method), Dedup(method="vectors"), Decay(half_life=HOUR)
+    staged = rule("staged", stages=stages)
+    async with open_stores(tmp_path, embedding=OwnDirections) as home:
         home.consolidator.note_stages_in(StageFile(tmp_path / "stages.db", "as always"))
         await leave_traces(home)
         for hours in (1, 1, 99, 99):
             await home.fire(staged, when=START + timedelta(hours=hours))
         assert "stages.db" in "".join(files_with_canary(tmp_path))
+        with closing(sqlite3.connect(tmp_path / "stages.db")) as notes:
+            find = "SELECT text, vector FROM stage_texts"
+            vectors = [vector for text, vector in notes.execute(find) if CANARY in text or vector]
+        assert vectors
 
         certificate = await forget(home)
+
+        left = b"".join(file.read_bytes() for file in tmp_path.glob("stages.db*"))
+        assert sum(vector in left for vector in vectors) == 1  # that of another user
 
         assert certificate["stage_notes"] > 0
         assert files_with_canary(tmp_path) == []

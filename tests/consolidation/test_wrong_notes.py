@@ -19,8 +19,10 @@ from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Window
 from slumberd.model.stages import Decay, Dedup
 from slumberd.storage.sqlite.stage_file import StageFile
+from tests.consolidation.stages.test_duplicates import needs_rapidfuzz
 from tests.daemon.test_erasure import forget
 from tests.support.builders import START, at, episode, rule
+from tests.support.embedders import WordSums
 from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import NewStores
 
@@ -97,6 +99,37 @@ async def test_only_the_note_of_an_unchanged_episode_is_wrong(
     problem: str,
 ) -> None:
     assert await wrong_note(new_stores, tmp_path, happens) == problem
+
+
+@needs_rapidfuzz
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param("UPDATE stage_texts SET text = 'note' WHERE eid = 'e1'", id="another text"),
+        pytest.param("UPDATE stage_texts SET vector = x'0000' WHERE eid = 'e1'", id="a vector"),
+        pytest.param("DELETE FROM stage_texts WHERE eid = 'e1'", id="no text"),
+        pytest.param("UPDATE stage_texts SET assertion = 3 WHERE eid = 'e1'", id="an assertion"),
+    ],
+)
+async def test_wrong_text_is_found(new_stores: NewStores, tmp_path: Path, damage: str) -> None:
+    file = StageFile(tmp_path / "stages.db", "as always")
+    compares = rule("tidy", stages=(Dedup(method="fuzzy"), Dedup(method="vectors")))
+    found = []
+    with new_stores() as stores:
+        async with open_stores(stores, embedding=WordSums) as home:
+            home.consolidator.note_stages_in(file)
+            await home.put(*(episode(f"e{n}", content=f"Note {n}") for n in range(3)))
+            await home.fire(compares, when=NOW)
+            marking = Marking(home.memory, home.facts, 500)
+            marking.index = file
+            mark = await home.facts.watermarks.position("tidy") or BEGINNING
+            window = Window(mark, mark.seq, at=NOW, dry_run=True)
+            found.append(await marking.find_wrong_note(compares, window, UNBOUNDED))
+            with closing(sqlite3.connect(file.path)) as notes, notes:
+                notes.execute(damage)
+            found.append(await marking.find_wrong_note(compares, window, UNBOUNDED))
+
+    assert found == ["", "the note of 'e1' has a wrong compared"]
 
 
 async def test_comparison_of_notes_stops(new_stores: NewStores, tmp_path: Path) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
 
 from slumberd.cli.commands import status
+from slumberd.daemon import stage_notes
 from slumberd.model.episode import Episode
+from slumberd.rules.settings import Settings
 from tests.support.builders import at, episode
 from tests.support.installation import Installation
 
@@ -78,7 +81,7 @@ def findings(site: Installation, *options: str) -> list[str]:
             id="a note is lost",
         ),
         pytest.param(
-            "INSERT INTO stage_entries SELECT owner, 'e9', rule, NULL, '', x'', NULL"
+            "INSERT INTO stage_entries SELECT owner, 'e9', rule, NULL, '', x'', NULL, NULL"
             " FROM stage_entries WHERE eid = 'e4'",
             "the note of 'e9' is of no use: no stage sees the episode",
             id="a note of nothing",
@@ -130,3 +133,26 @@ def test_doctor_compares_nothing_of_a_rule_that_has_not_fired(site: Installation
     site.rules.write_text(RULES + RULES.replace("rules:\n", "").replace("tidy", "other"))
 
     assert findings(site) == []
+
+
+@pytest.mark.parametrize("library", ["numpy", "rapidfuzz", "wordllama"])
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_notes_of_another_version_of_a_library_are_not_used(
+    library: str, is_installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(state_dir=tmp_path, rules_dir=tmp_path)
+    before = stage_notes.stage_file_of(settings)
+
+    def other(name: str) -> str:
+        if name != library:
+            return version(name)
+        if not is_installed:
+            raise PackageNotFoundError(name)
+        return "0.0.1"
+
+    monkeypatch.setattr(stage_notes, "version", other)
+    after = stage_notes.stage_file_of(settings)
+
+    assert before is not None
+    assert after is not None
+    assert before.reading != after.reading

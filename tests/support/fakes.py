@@ -22,6 +22,7 @@ from slumberd.consolidation.incoming import (
     DeltaBatch,
     Unreadable,
 )
+from slumberd.consolidation.stages.duplicates import no_vectors
 from slumberd.model.episode import Episode, EpisodeVersion, Misspelling, instant, microseconds
 from slumberd.model.errors import FilterError, LogRestoredError, SkippedEpisodesError, StoppedError
 from slumberd.model.extraction import RecordedSummary
@@ -53,6 +54,7 @@ from slumberd.model.provenance import (
 from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
+from slumberd.search.vectors import Rows
 from slumberd.storage.episodes.windows import WindowReader
 from tests.support import builders
 
@@ -180,6 +182,9 @@ class FakeEpisodeLog:
         self._refuse_filter(rule)
         found = [version for id, version in self._newest().items() if id in eids]
         return sorted((version for version in found if version.seq <= upto), key=_seq)
+
+    def embed(self, texts: Sequence[str]) -> Rows:
+        return no_vectors(texts)
 
     async def changed_ids(self, place: FeedPlace | None) -> EpisodeChanges:
         self._record("changed_ids")

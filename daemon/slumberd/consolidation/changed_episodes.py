@@ -25,6 +25,7 @@ from typing import NamedTuple
 import structlog
 
 from slumberd.consolidation.marks import entry_of, is_of_rule, known_marks, mark_in
+from slumberd.consolidation.owner_texts import OwnerTexts
 from slumberd.consolidation.protocols import (
     EpisodeLog,
     FactTarget,
@@ -39,7 +40,6 @@ from slumberd.consolidation.stages.neighbours import (
     group_traces,
     kept_trace,
     named_episode,
-    need_all,
     traces_of,
 )
 from slumberd.model.episode import EpisodeVersion, microseconds
@@ -321,9 +321,11 @@ class _Seen:
     Attributes:
         free: Those that have no mark, or whose mark may end: they may be summarised.
         groups: The traces of the groups of those whose group was not looked for.
+        texts: Finds the texts that may be duplicates by their characters or vectors.
     """
 
     free: set[str]
+    texts: OwnerTexts
     ids: set[str] = field(default_factory=set)
     facts: list[Fact] = field(default_factory=list)
     compared: dict[str, Comparable | None] = field(default_factory=dict)
@@ -350,7 +352,7 @@ class ChangedEpisodes:
         self._rule = rule
         self._notes = notes
         # What a text says may depend on the turns before.
-        self._whole = rule.extract is not None or need_all(rule.stages)
+        self._whole = rule.extract is not None
 
     async def find(
         self, changes: EpisodeChanges, fact_ids: Iterable[str], at: int, users: Set[str]
@@ -371,10 +373,8 @@ class ChangedEpisodes:
         for owner, eid in await asyncio.to_thread(self._notes.due, at):
             seeds[owner].add(eid)
         for owner in sorted(seeds):
-            if self._whole:
-                yield await self._all_of(owner, seeds[owner])
-            else:
-                yield await self._near(owner, seeds[owner], rewritten)
+            part = None if self._whole else await self._near(owner, seeds[owner], rewritten)
+            yield part or await self._all_of(owner, seeds[owner])
 
     async def _seeds(self, eids: Set[str]) -> defaultdict[Owner, set[str]]:
         """Return changed episodes by each owner for whom the stages may see them."""
@@ -415,11 +415,16 @@ class ChangedEpisodes:
         known = known_marks(facts, rule_id).get(owner, KnownMarks())
         return Part(owner, ids, known, _archived_in(facts, rule_id))
 
-    async def _near(self, owner: Owner, seeds: Set[str], rewritten: Set[str]) -> Part:
-        """Return episodes with all those that they reach through duplicates, marks and groups."""
-        seen = _Seen(free={*seeds})
-        reached = {*seeds, *await asyncio.to_thread(self._former, owner, seeds, rewritten)}
-        while reached:
+    async def _near(self, owner: Owner, seeds: Set[str], rewritten: Set[str]) -> Part | None:
+        """Return episodes with all those that they reach through duplicates, marks and groups.
+
+        None when a look at all episodes of the owner is faster.
+        """
+        texts = OwnerTexts(self._notes, owner, self._rule.stages, self._episodes.embed)
+        seen = _Seen({*seeds}, texts)
+        former = await asyncio.to_thread(self._former, owner, seeds, rewritten, texts)
+        reached = {*seeds, *former}
+        while reached and not texts.is_exceeded:
             seen.ids |= reached
             facts = await self._marks_of(owner, reached)
             seen.facts += facts
@@ -432,23 +437,28 @@ class ChangedEpisodes:
                 if not names.isdisjoint(seeds):
                     seen.free |= {episode_id_of(fact.id), *names}
             reached = (named | await self._neighbours(owner, reached, seen)) - seen.ids
-        return self._part(owner, seen.ids, seen.facts)
+        return None if texts.is_exceeded else self._part(owner, seen.ids, seen.facts)
 
-    def _former(self, owner: Owner, seeds: Set[str], rewritten: Set[str]) -> set[str]:
+    def _former(
+        self, owner: Owner, seeds: Set[str], rewritten: Set[str], texts: OwnerTexts
+    ) -> set[str]:
         """Return what changed episodes were near to when the stages last looked at them."""
         before = self._notes.entries(owner, seeds)
-        traces = {trace for one in before if one.id in rewritten for trace in one.traces}
+        changed = [one for one in before if one.id in rewritten]
+        traces = {trace for one in changed for trace in one.traces}
         found = {eid for _, eid in self._notes.traced(owner, traces)}
+        found |= texts.near_to_kept(one.compared for one in changed if one.compared is not None)
         return found | {one.kept for one in before if one.kept}
 
     async def _neighbours(self, owner: Owner, eids: Set[str], seen: _Seen) -> set[str]:
         """Return the episodes whose mark names one of some, or which are similar, or in a group."""
         await self._compare(eids, seen)
         by_trace: defaultdict[int, list[Comparable]] = defaultdict(list)
-        for one in (seen.compared[eid] for eid in eids):
-            if one is not None:
-                for trace in traces_of(one, self._rule.stages):
-                    by_trace[trace].append(one)
+        compared = [one for eid in eids if (one := seen.compared[eid]) is not None]
+        for one in compared:
+            for trace in traces_of(one, self._rule.stages):
+                by_trace[trace].append(one)
+        by_text = await asyncio.to_thread(seen.texts.near_to, compared)
         links = {kept_trace(eid) for eid in eids}
         for eid in seen.groups.keys() & seen.free:
             links.update(seen.groups.pop(eid))
@@ -462,7 +472,7 @@ class ChangedEpisodes:
             if (one := seen.compared[eid]) is not None
             if any(are_near(one, other, self._rule.stages) for other in by_trace[trace])
         }
-        return linked | near
+        return linked | near | by_text
 
     async def _compare(self, eids: Set[str], seen: _Seen) -> None:
         """Read what is compared of episodes; None of those that the rule does not select."""

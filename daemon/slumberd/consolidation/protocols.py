@@ -28,6 +28,7 @@ from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.stages import StagedEntry
+from slumberd.search.vectors import Rows
 
 
 class EpisodeLog(Protocol):
@@ -62,6 +63,14 @@ class EpisodeLog(Protocol):
 
         Raises:
             FilterError: The rule's filter is not allowed, or ran over its time limit.
+        """
+        ...
+
+    def embed(self, texts: Sequence[str]) -> Rows:
+        """Return the vectors of texts; any thread may call it.
+
+        Raises:
+            ExtraMissingError: The extra ``vectors`` is not installed.
         """
         ...
 
@@ -426,6 +435,10 @@ class StageNotes(Protocol):
 
     def traced(self, owner: Owner, traces: Collection[int]) -> list[tuple[int, str]]:
         """Return an owner's episodes that have one of the traces, with the trace."""
+        ...
+
+    def texts(self, owner: Owner, assertion: int) -> list[tuple[str, str, bytes]]:
+        """Return an owner's episodes with one assertion, with their texts and vectors."""
         ...
 
     def archived(self, upto: int) -> list[str]:

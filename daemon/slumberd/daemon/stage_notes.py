@@ -32,7 +32,8 @@ def stage_file_of(settings: Settings) -> StageFile | None:
     except PackageNotFoundError:
         return None
     memory = settings.memory
-    # Other tables of Unicode, and another local time, let the same episodes read otherwise.
+    # Other tables of Unicode, and another local time, let the same episodes read otherwise. Other
+    # versions of the libraries may compare the same texts otherwise.
     zone = (*time.tzname, time.timezone, time.altzone)
     parts = (
         own_version,
@@ -42,8 +43,17 @@ def stage_file_of(settings: Settings) -> StageFile | None:
         memory.future_tolerance,
         sorted(memory.person),
         zone,
+        [_version_of(name) for name in ("numpy", "rapidfuzz", "wordllama")],
     )
     return StageFile(settings.stages_path, repr(parts))
+
+
+def _version_of(distribution: str) -> str:
+    """Return the version of what an extra installs; empty when it is not installed."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return ""
 
 
 @asynccontextmanager

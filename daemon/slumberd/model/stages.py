@@ -162,6 +162,20 @@ class KnownMark(NamedTuple):
     own: bool
 
 
+class ComparedText(NamedTuple):
+    """What is kept of a text that is compared with each text of its owner.
+
+    Attributes:
+        assertion: Texts with different numbers here are never duplicates.
+        text: The text, where its characters are compared; else empty.
+        vector: Its vector, two bytes a number, where vectors are compared; else empty.
+    """
+
+    assertion: int
+    text: str = ""
+    vector: bytes = b""
+
+
 class StagedEntry(NamedTuple):
     """What is kept of an episode until a stage must look at it again.
 
@@ -172,9 +186,11 @@ class StagedEntry(NamedTuple):
             when time changes nothing.
         kept: The episode that its mark names: that which it repeats, or that with the id of its
             summary. Empty when there is none.
-        traces: Two episodes that may depend on each other have a number in common.
+        traces: Two episodes that may depend on each other have a number in common, unless they do
+            because of their compared texts.
         archived_at: When this rule marked it as archived or as a duplicate, in microseconds since
             1970 UTC; None when it did not.
+        compared: What is compared with all other texts; None when nothing is.
     """
 
     id: str
@@ -182,6 +198,7 @@ class StagedEntry(NamedTuple):
     kept: str = ""
     traces: tuple[int, ...] = ()
     archived_at: int | None = None
+    compared: ComparedText | None = None
 
 
 ALWAYS_DUE = -(2**63)

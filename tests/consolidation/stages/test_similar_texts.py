@@ -24,9 +24,9 @@ from slumberd.consolidation.stages.similar_texts import (
     jaccard,
     normal_text,
     rank_by_rarity,
-    spelling_groups,
     wording_of,
 )
+from slumberd.consolidation.stages.spellings import spelling_groups
 from slumberd.model.errors import ExtraMissingError
 from slumberd.model.stages import Dedup
 from slumberd.search.embeddings import WordEmbedder
@@ -160,6 +160,25 @@ def test_search_returns_the_nearest_kept_vectors_in_the_order_of_keeping(
         if number % 3:
             near.keep(number)
             kept.append(number)
+
+
+@pytest.mark.parametrize("most", [3, 25])
+@pytest.mark.parametrize("size", [5, 256])
+def test_of_equally_near_vectors_the_first_ones_are_found(
+    most: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = np.random.default_rng(most)
+    words = chance.normal(size=(40, 256)).astype(np.float32)
+    # Sums of the same words in other orders differ in their last digits.
+    sums = [np.add.accumulate(chance.permutation(words))[-1] for _ in range(300)]
+    rows = np.array([row / np.linalg.norm(row) for row in sums], np.float32)
+    monkeypatch.setattr(similar_texts, "_BLOCK", size)
+    near = NearVectors(rows, 0.85, most)
+    for number in range(299):
+        near.keep(number)
+
+    for _ in range(2):
+        assert [other for other, _ in near.find(299)] == [*range(most)]
 
 
 def are_merged(left: str, right: str, **options: Any) -> bool:

@@ -114,8 +114,9 @@ FLAT = {
     "inspection": "has_table any_fact_of_user count_unnumbered erasures kind_of_facts last_firings "
     "oldest_unnumbered origin_of_slumberd_ledger triggers users_of_episodes users_of_facts",
     "stage_file": "add_owner add_rule archived clear_entries clear_erasures clear_owners "
-    "clear_traces count_entries drop_entry drop_trace due eids entries erase_entries erase_owners "
-    "erase_traces erasures owner owners_of put_entry put_trace rule set_place traced",
+    "clear_texts clear_traces count_entries drop_entry drop_text drop_trace due eids entries "
+    "erase_entries erase_owners erase_texts erase_traces erasures owner owners_of put_entry "
+    "put_text put_trace rule set_place texts traced",
     "migrations": "columns component_version file has_migration record_migration "
     "set_component_version types_of_columns",
 }
@@ -163,6 +164,7 @@ WHOLE = {
     "stage_file.blank_places": "the same",
     "stage_file.blank_erasures": "an erasure; a firing drops the rows of its rule",
     "stage_file.untraced": "only `doctor` checks the notes",
+    "stage_file.unlisted": "the same",
     "facts.all_facts": "a search without a condition",
     "facts.cited_episodes": "any fact but a mark may name an episode; only retention asks",
     "facts.count_facts": "a check of the tables counts all",

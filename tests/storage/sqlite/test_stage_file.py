@@ -13,14 +13,15 @@ from slumberd.consolidation.protocols import StagePlace
 from slumberd.model.errors import StoreError
 from slumberd.model.firing import Position
 from slumberd.model.record import Checkpoint
-from slumberd.model.stages import ALWAYS_DUE, StagedEntry
+from slumberd.model.stages import ALWAYS_DUE, ComparedText, StagedEntry
 from slumberd.storage.sqlite.stage_file import RuleNotes, StageFile
 
 pytestmark = pytest.mark.integration
 
 ANN, BOB = ("ann-canary", "chat"), ("bob", "chat")
 PLACE = StagePlace("as it is", Position(7, "e7-canary"), 3, Checkpoint(9, b"chain"), 50)
-OLD = StagedEntry("e1-canary", 40, "e2", (-5, 2**62), 30)
+TEXT = ComparedText(-7, "text-canary", b"vector-canary")
+OLD = StagedEntry("e1-canary", 40, "e2", (-5, 2**62), 30, TEXT)
 NEW = StagedEntry("e2", ALWAYS_DUE, "", (-5,))
 
 
@@ -49,6 +50,8 @@ def test_notes_say_what_was_saved(notes: RuleNotes) -> None:
     assert notes.entries(ANN, ["e1-canary", "e2", "e3"]) == [OLD, NEW]
     assert sorted(notes.traced(ANN, [-5])) == [(-5, "e1-canary"), (-5, "e2")]
     assert notes.traced(BOB, [2**62]) == [(2**62, "e1-canary")]
+    assert notes.texts(ANN, -7) == [("e1-canary", "text-canary", b"vector-canary")]
+    assert (notes.texts(ANN, 7), notes.texts(("bob", "web"), -7)) == ([], [])
     assert (notes.archived(29), sorted(notes.archived(30))) == ([], ["e1-canary"] * 2)
     assert (notes.eids(ANN), notes.eids(("ann-canary", "web"))) == ({"e1-canary", "e2"}, set())
 
@@ -60,7 +63,49 @@ def test_saving_replaces_what_was_kept(notes: RuleNotes, file: StageFile) -> Non
     assert notes.eids(ANN) == {"e1-canary"}
     assert notes.traced(ANN, [-5, 2**62, 8]) == [(8, "e1-canary")]
     assert notes.traced(BOB, [-5]) == [(-5, "e1-canary")]
+    assert (len(notes.texts(ANN, -7)), len(notes.texts(BOB, -7))) == (0, 1)
     assert file.find_problem() == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(None, id="it is compared no more"),
+        pytest.param(TEXT._replace(assertion=8), id="another assertion"),
+        pytest.param(TEXT._replace(text="tea"), id="another text"),
+        pytest.param(TEXT._replace(vector=b""), id="another vector"),
+    ],
+)
+def test_saving_replaces_a_compared_text(
+    notes: RuleNotes, file: StageFile, text: ComparedText | None
+) -> None:
+    changed = OLD._replace(compared=text)
+
+    notes.save(ANN, [changed], [])
+    notes.finish(PLACE)
+
+    assert notes.entries(ANN, [OLD.id]) == [changed]
+    rows = [row for assertion in (-7, 8) for row in notes.texts(ANN, assertion)]
+    assert rows == ([] if text is None else [(OLD.id, text.text, text.vector)])
+    assert file.find_problem() == ""
+
+
+def test_entry_that_is_gone_takes_its_compared_text_with_it(
+    notes: RuleNotes, file: StageFile
+) -> None:
+    notes.save(ANN, [], [OLD.id])
+    notes.finish(PLACE)
+
+    assert notes.texts(ANN, -7) == []
+    assert file.find_problem() == ""
+
+
+def test_text_of_an_unknown_episode_is_a_problem(notes: RuleNotes, file: StageFile) -> None:
+    notes.close()
+    with closing(sqlite3.connect(file.path)) as damaged, damaged:
+        damaged.execute("UPDATE stage_texts SET assertion = 3 WHERE owner = 1")
+
+    assert file.find_problem() == "has 1 texts of unknown episodes"
 
 
 def test_what_is_not_finished_is_dropped(notes: RuleNotes, file: StageFile) -> None:
@@ -90,6 +135,7 @@ def test_cleared_notes_are_empty_even_if_nothing_is_finished(
 
     with closing(file.open("nightly", writes=False)) as again:
         assert (again.place(), again.eids(ANN), again.traced(ANN, [-5])) == (None, set(), [])
+        assert again.texts(ANN, -7) == []
 
 
 def test_erasure_leaves_no_byte_of_a_user(notes: RuleNotes, file: StageFile) -> None:

@@ -22,8 +22,16 @@ from slumberd.consolidation.stages.similar_texts import (
     Wording,
     jaccard,
     rank_by_rarity,
-    spelling_groups,
+    set_of_words,
     wording_of,
+)
+from slumberd.consolidation.stages.spellings import (
+    FUZZY_CHARACTERS,
+    FUZZY_SHARE,
+    SpelledSets,
+    by_characters,
+    spelled_alike,
+    spelled_share,
 )
 from slumberd.model.errors import ExtraMissingError
 from slumberd.search.vectors import Rows
@@ -33,12 +41,6 @@ Method = Literal["exact", "jaccard", "fuzzy", "vectors"]
 
 Keep = Literal["newest", "oldest"]
 """Which of several entries that say the same is kept."""
-
-FUZZY_SHARE = 0.6
-"""Texts whose words, up to one letter each, have a lower Jaccard similarity are not fuzzy equal."""
-
-FUZZY_CHARACTERS = 20_000
-"""Longer texts are compared by the method ``exact`` instead: fuzzy takes the square of a length."""
 
 VECTORS_SHARE = 0.5
 """Texts whose words have a lower Jaccard similarity are not equal by vectors.
@@ -94,7 +96,7 @@ class _Compared(NamedTuple):
     @property
     def words(self) -> frozenset[str]:
         """The set of words; of a text without words, the text itself."""
-        return frozenset(self.wording.words or (self.wording.text,))
+        return set_of_words(self.wording.words, self.wording.text)
 
 
 class _Finder(Protocol):
@@ -151,13 +153,12 @@ def find_duplicates(
         case "jaccard":
             finder = _ByWords(compared, similarity)
         case "fuzzy":
-            compared = _with_spelling_groups(compared)
-            finder = _ByCharacters(compared, similarity)
+            finder = _ByCharacters(similarity)
         case "vectors":
             finder = _ByVectors(compared, similarity, embed)
         case _:
             raise ValueError(f"method is {method!r}, not 'exact', 'jaccard', 'fuzzy' or 'vectors'")
-    return _find(compared, finder)
+    return _find(compared, finder, spelled_alike if method == "fuzzy" else _as_they_are)
 
 
 def duplicates_of_pairs(
@@ -196,8 +197,29 @@ def _in_keeping_order(entries: Iterable[Entry], keep: Keep) -> list[_Compared]:
     return found[::-1] if keep == "newest" else found
 
 
-def _find(compared: Sequence[_Compared], finder: _Finder) -> list[Duplicate]:
-    """Keep each entry that is similar to no kept one; return the others, oldest first."""
+_Words = Sequence[str]
+
+
+def _as_they_are(left: _Words, right: _Words) -> tuple[_Words, _Words]:
+    return left, right
+
+
+def _find(
+    compared: Sequence[_Compared],
+    finder: _Finder,
+    spell: Callable[[_Words, _Words], tuple[_Words, _Words]] = _as_they_are,
+) -> list[Duplicate]:
+    """Keep each entry that is similar to no kept one; return the others, oldest first.
+
+    Args:
+        spell: Returns the words of two texts, in which the spellings of one word are equal.
+    """
+
+    def is_mergeable(left: _Compared, right: _Compared) -> bool:
+        return left.assertion == right.assertion and same_roles(
+            *spell(left.wording.words, right.wording.words)
+        )
+
     # Equal texts have equal decisions, so each text is compared once.
     decided: dict[tuple[object, ...], tuple[_Compared, float]] = {}
     duplicates: list[tuple[Entry, Duplicate]] = []
@@ -205,7 +227,9 @@ def _find(compared: Sequence[_Compared], finder: _Finder) -> list[Duplicate]:
         text = one.assertion, one.wording.text
         known = text in decided
         if not known:
-            decided[text] = _first_mergeable(one, finder) or (one, 1.0)
+            similar = islice(finder.similar(one), _MOST_SIMILAR)
+            mergeable = (found for found in similar if is_mergeable(one, found[0]))
+            decided[text] = next(mergeable, (one, 1.0))
         of, similarity = decided[text]
         if of is not one:
             found = Duplicate(one.entry.id, of.entry.id, similarity)
@@ -214,15 +238,6 @@ def _find(compared: Sequence[_Compared], finder: _Finder) -> list[Duplicate]:
             finder.keep(one)
     duplicates.sort(key=lambda found: (found[0].at, found[0].id))
     return [duplicate for _, duplicate in duplicates]
-
-
-def _first_mergeable(one: _Compared, finder: _Finder) -> tuple[_Compared, float] | None:
-    similar = islice(finder.similar(one), _MOST_SIMILAR)
-    return next((found for found in similar if _mergeable(one, found[0])), None)
-
-
-def _mergeable(left: _Compared, right: _Compared) -> bool:
-    return left.assertion == right.assertion and same_roles(left.wording.words, right.wording.words)
 
 
 def same_roles(left: Sequence[str], right: Sequence[str]) -> bool:
@@ -300,45 +315,30 @@ class _Group(NamedTuple):
 class _ByCharacters:
     """Texts are similar when their characters are, and most words up to one letter."""
 
-    def __init__(self, compared: Sequence[_Compared], similarity: float) -> None:
-        self._ratio = _ratio()
+    def __init__(self, similarity: float) -> None:
+        self._compare = by_characters()
         self._similarity = similarity
-        self._words = _ByWords(compared, FUZZY_SHARE)
+        # Only texts with the same numbers, negations and triple are compared.
+        self._groups: Mapping[tuple[object, ...], tuple[SpelledSets, list[_Compared]]] = (
+            defaultdict(lambda: (SpelledSets(), []))
+        )
 
     def keep(self, compared: _Compared) -> None:
         if len(compared.wording.text) <= FUZZY_CHARACTERS:
-            self._words.keep(compared)
+            sets, kept = self._groups[compared.assertion]
+            sets.add(compared.words)
+            kept.append(compared)
 
     def similar(self, compared: _Compared) -> Iterator[tuple[_Compared, float]]:
-        if len(compared.wording.text) > FUZZY_CHARACTERS:
+        text = compared.wording.text
+        if len(text) > FUZZY_CHARACTERS:
             return
-        for kept, _ in self._words.similar(compared):
-            similarity = self._ratio(compared.wording.text, kept.wording.text) / 100
-            if similarity >= self._similarity:
-                yield kept, similarity
-
-
-def _with_spelling_groups(compared: Sequence[_Compared]) -> list[_Compared]:
-    """Return entries; their words are replaced by the groups of the words' spellings."""
-    words = {word for one in compared for word in one.wording.words}
-    groups = spelling_groups(words - NEGATIONS)
-    return [
-        one._replace(
-            wording=one.wording._replace(
-                words=tuple(groups.get(word, word) for word in one.wording.words)
-            )
-        )
-        for one in compared
-    ]
-
-
-def _ratio() -> Callable[[str, str], float]:
-    try:
-        from rapidfuzz import fuzz  # type: ignore[import-not-found, unused-ignore] # of an extra
-    except ImportError as error:
-        raise ExtraMissingError("fuzzy", "duplicates cannot be compared by characters") from error
-    found: Callable[[str, str], float] = fuzz.ratio
-    return found
+        sets, kept = self._groups[compared.assertion]
+        candidates = [kept[number] for number in sets.candidates(compared.words)]
+        texts = [one.wording.text for one in candidates]
+        for _, similarity, place in self._compare(text, texts, self._similarity):
+            if spelled_share(compared.words, candidates[place].words) >= FUZZY_SHARE:
+                yield candidates[place], similarity
 
 
 _Rests = tuple[str, str]

@@ -11,10 +11,10 @@ from slumberd.consolidation.stages.duplicates import find_duplicates, no_vectors
 from slumberd.consolidation.stages.entries import Archive, Entry, Summary, SummaryFailure, in_order
 from slumberd.consolidation.stages.neighbours import (
     comparable_of,
+    compared_texts,
     group_traces,
     kept_trace,
     named_episode,
-    need_all,
     next_change,
     traces_of,
 )
@@ -335,11 +335,21 @@ class _Run:
             entry = self._entries.get(id)
             due = ALWAYS_DUE if id in changed else self._next_change(entry, stages)
             found.append(staged_entry(id, due, self._known, self._traces_of(entry, stages)))
-        return found
+        return self._with_compared(found, stages)
+
+    def _with_compared(
+        self, staged: Sequence[StagedEntry], stages: Sequence[Stage]
+    ) -> list[StagedEntry]:
+        """Add what is compared of the entries with all others."""
+        entries = [self._entries[one.id] for one in staged if one.id in self._entries]
+        comparable = [comparable_of(entry) for entry in entries]
+        compared = compared_texts(comparable, stages, self._embed)
+        by_id = {entry.id: one for entry, one in zip(entries, compared, strict=True)}
+        return [one._replace(compared=by_id.get(one.id)) for one in staged]
 
     def _traces_of(self, entry: Entry | None, stages: Sequence[Stage]) -> tuple[int, ...]:
         """Return the numbers by which an entry is found when it may depend on another one."""
-        if entry is None or need_all(stages):
+        if entry is None:
             return ()
         similar = traces_of(comparable_of(entry), stages)
         # An entry with a mark is summarised no more.

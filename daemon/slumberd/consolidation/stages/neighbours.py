@@ -9,28 +9,26 @@ the others is the same without them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
 from slumberd.consolidation.stages.decay import decays_at, halves_at
 from slumberd.consolidation.stages.entries import Entry
-from slumberd.consolidation.stages.similar_texts import Wording, jaccard, wording_of
+from slumberd.consolidation.stages.similar_texts import (
+    Embed,
+    Wording,
+    jaccard,
+    set_of_words,
+    wording_of,
+)
+from slumberd.consolidation.stages.spellings import FUZZY_CHARACTERS, near_by_spelling
 from slumberd.model.scope import episode_id_of
-from slumberd.model.stages import Decay, Dedup, Mark, Stage, Summarise
+from slumberd.model.stages import ComparedText, Decay, Dedup, Mark, Stage, Summarise
+from slumberd.search.vectors import near_rows, pack_rows
 
 _ROUNDING = 1e-9
 """The most by which a product of a similarity and a size is wrong."""
-
-
-def need_all(stages: Iterable[Stage]) -> bool:
-    """Return whether some stage must see all episodes of an owner together.
-
-    The methods ``fuzzy`` and ``vectors`` compare groups that depend on all texts.
-    """
-    return any(
-        isinstance(stage, Dedup) and stage.method not in ("exact", "jaccard") for stage in stages
-    )
 
 
 class Comparable(NamedTuple):
@@ -38,6 +36,7 @@ class Comparable(NamedTuple):
 
     Attributes:
         assertion: What duplicates have in common exactly.
+        text: The text without differences of form, case and white space.
         words: The set of words; of a text without words, the text itself.
     """
 
@@ -52,7 +51,7 @@ def comparable_of(entry: Entry) -> Comparable:
     return Comparable(
         (entry.triple, wording.numbers, wording.negations),
         wording.text,
-        frozenset(wording.words or (wording.text,)),
+        set_of_words(wording.words, wording.text),
     )
 
 
@@ -63,8 +62,7 @@ def traces_of(compared: Comparable, stages: Iterable[Stage]) -> tuple[int, ...]:
     first words of both, in any order that all sets share; each of these words has a hash. Long
     words are rarer, so they come first. Equal texts have equal sets of words.
 
-    Args:
-        stages: The stages of a rule; none of them needs all episodes of an owner.
+    What the methods ``fuzzy`` and ``vectors`` find is found by `compared_texts` instead.
     """
     least = _least_similarity(stages)
     if least is None:
@@ -75,6 +73,59 @@ def traces_of(compared: Comparable, stages: Iterable[Stage]) -> tuple[int, ...]:
     # The assertion of a long text may be as long as the text, so it is hashed only once.
     assertion = _number(repr(compared.assertion))
     return tuple(_number(f"{word}\0{assertion}") for word in first)
+
+
+def compared_texts(
+    entries: Sequence[Comparable], stages: Iterable[Stage], embed: Embed
+) -> list[ComparedText | None]:
+    """Return what is kept of entries to compare each with all others of their owner.
+
+    Raises:
+        ExtraMissingError: The extra ``vectors`` is not installed, and a stage compares vectors.
+    """
+    methods = {stage.method for stage in stages if isinstance(stage, Dedup)}
+    if methods.isdisjoint({"fuzzy", "vectors"}):
+        return [None] * len(entries)
+    vectors = [b""] * len(entries)
+    if "vectors" in methods and entries:
+        vectors = pack_rows(embed([one.text for one in entries]))
+    return [
+        ComparedText(
+            _number(repr(one.assertion)),
+            one.text if "fuzzy" in methods and len(one.text) <= FUZZY_CHARACTERS else "",
+            vector,
+        )
+        for one, vector in zip(entries, vectors, strict=True)
+    ]
+
+
+def find_near(
+    some: Collection[ComparedText],
+    kept: Sequence[tuple[str, str, bytes]],
+    stages: Iterable[Stage],
+) -> set[str]:
+    """Return the kept entries that may be duplicates of some texts by ``fuzzy`` or ``vectors``.
+
+    It finds all of them, and few others. Equal texts need not be found.
+
+    Args:
+        some: Texts of one assertion, as the kept ones are.
+        kept: Each with the id of its entry, its text and its vector.
+
+    Raises:
+        ExtraMissingError: The extra ``fuzzy`` is not installed, and a stage compares characters.
+    """
+    found: set[str] = set()
+    for stage in stages:
+        if isinstance(stage, Dedup) and stage.method == "fuzzy":
+            texts = [text for _, text, _ in kept]
+            for text in {one.text for one in some} - {""}:
+                places = near_by_spelling(text, texts, stage.similarity)
+                found.update(kept[place][0] for place in places)
+        if isinstance(stage, Dedup) and stage.method == "vectors":
+            vectors = [one.vector for one in some], [vector for _, _, vector in kept]
+            found.update(kept[place][0] for place in near_rows(*vectors, stage.similarity))
+    return found
 
 
 def group_traces(entry: Entry, stages: Iterable[Stage]) -> tuple[int, ...]:

@@ -92,6 +92,11 @@ def wording_of(content: str) -> Wording:
     return Wording(text, words, numbers, _negations_of(text, words))
 
 
+def set_of_words(words: Iterable[str], text: str) -> frozenset[str]:
+    """Return the set of the words of a text; of a text without words, the text itself."""
+    return frozenset(words) or frozenset([text])
+
+
 def normal_text(content: str) -> str:
     """Return a text without differences of form (NFKC), case and white space."""
     text, rest = _bounded_text(content)
@@ -258,47 +263,6 @@ class SimilarSets:
         return ordered[: len(words) - max(1, least) + 1]
 
 
-SHORTEST, LONGEST = 4, 32
-"""Words with fewer or more characters are in no group: too much, or too little, is alike."""
-
-
-def spelling_groups(words: Iterable[str]) -> dict[str, str]:
-    """Return the first word, in alphabetical order, of each word's group.
-
-    The words of a group may be spellings of one word: they differ by one letter, or two are
-    swapped. Each word is stored under all texts that it becomes when one letter is left out, as in
-    Garbe's symmetric deletion. Two words with such a text in common are in one group, and groups
-    with a common word are one. A group only proposes what to compare.
-    """
-    found = sorted(set(words))
-    parents = {word: word for word in found}
-    holders: dict[str, str] = {}
-    for word in found:
-        for shortened in _shortened(word):
-            _join(parents, holders.setdefault(shortened, word), word)
-    return {word: _first_of(parents, word) for word in found}
-
-
-def _shortened(word: str) -> Iterator[str]:
-    """Yield a word, and the word without each of its letters."""
-    if SHORTEST <= len(word) <= LONGEST and word.isalpha():
-        yield word
-        for place in range(len(word)):
-            yield word[:place] + word[place + 1 :]
-
-
-def _join(parents: dict[str, str], left: str, right: str) -> None:
-    first, second = sorted((_first_of(parents, left), _first_of(parents, right)))
-    parents[second] = first
-
-
-def _first_of(parents: dict[str, str], word: str) -> str:
-    while parents[word] != word:
-        parents[word] = parents[parents[word]]  # halves the path for the next look-up
-        word = parents[word]
-    return word
-
-
 Embed = Callable[[Sequence[str]], Rows]
 """Returns a vector of length 1 for each text, in order; zeros for a text without words.
 
@@ -339,6 +303,7 @@ class NearVectors:
         self._block = range(0)
         self._compared: Sequence[int] = ()
         self._cosines: Rows = None
+        self._exact: Rows = None
 
     def keep(self, number: int) -> None:
         """Keep a vector; its number is higher than that of each kept one."""
@@ -354,6 +319,8 @@ class NearVectors:
             self._compare_block(number)
         cosines = self._cosines[number - self._block.start]
         places = (cosines >= self._least - _COSINE_ROUNDING).nonzero()[0]
+        if len(places) > self._most:
+            cosines = self._exact_cosines()[number - self._block.start]
         nearest = places[(-cosines[places]).argsort(kind="stable")].tolist()
         kept = self._kept_among(nearest)
         for other in sorted(kept):
@@ -367,6 +334,14 @@ class NearVectors:
         self._compared = [*self._kept, *self._block]
         block = self._rows[self._block.start : self._block.stop]
         self._cosines = block @ self._rows[self._compared].T
+        self._exact = None
+
+    def _exact_cosines(self) -> Rows:
+        """Return the cosines of the block, such that equal vectors have equal ones."""
+        if self._exact is None:
+            block = self._rows[self._block.start : self._block.stop].astype(float)
+            self._exact = (block @ self._rows[self._compared].astype(float).T).round(_DIGITS)
+        return self._exact
 
     def _kept_among(self, places: Sequence[int]) -> list[int]:
         """Return the first kept vectors of some places of the comparison."""

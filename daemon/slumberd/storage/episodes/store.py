@@ -37,6 +37,7 @@ from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Scope, ScopeFilter, ScopeMismatch
 from slumberd.model.store_status import MigrationPlan, StoreHealth
 from slumberd.rules.filters import sandbox
+from slumberd.search.vectors import Rows
 from slumberd.storage.engine import EpisodeEngine, Scrubbed, Scrubbing, Session
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import windows as episode_log
@@ -366,6 +367,10 @@ class EngineMemoryStore:
         if found.faults:
             log_left_out(rule.id, found.faults)
         return found.deltas
+
+    def embed(self, texts: Sequence[str]) -> Rows:
+        """Return the vectors of texts; any thread may call it."""
+        return self._windows.embed(texts)
 
     async def newest(self) -> Position:
         """Return the last place of the log; the start when it is empty."""

@@ -587,7 +587,7 @@ class WindowReader:
             rule,
             known,
             at,
-            embed=self._embed,
+            embed=self.embed,
             recorded=recorded,
             person=self._person,
             future_tolerance_seconds=self._future_tolerance_seconds,
@@ -612,7 +612,7 @@ class WindowReader:
             latest = latest_at(at, self._future_tolerance_seconds)
         return set_aside_future(_between(versions, window), latest)
 
-    def _embed(self, texts: Sequence[str]) -> Rows:
+    def embed(self, texts: Sequence[str]) -> Rows:
         """Return the vectors of texts; only here a stage makes the embedder."""
         return self._embedding().rows(texts)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from slumberd.consolidation.protocols import Owner, StagePlace
 from slumberd.model.errors import SchemaError, StageNotesError, StoreError
 from slumberd.model.firing import Position
 from slumberd.model.record import Checkpoint
-from slumberd.model.stages import StagedEntry
+from slumberd.model.stages import ComparedText, StagedEntry
 from slumberd.sql_statements import statements
 from slumberd.storage.sqlite.connection import connect, traceless
 from slumberd.storage.sqlite.scrubbing import scrub
@@ -104,9 +104,12 @@ class StageFile:
             self._check(connection, writes=False)
             (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             (untraced,) = connection.execute(_SQL["untraced"]).fetchone()
+            (unlisted,) = connection.execute(_SQL["unlisted"]).fetchone()
         if found != "ok":
             return f"is damaged: {found}"
-        return f"has {untraced} traces of unknown episodes" if untraced else ""
+        if untraced:
+            return f"has {untraced} traces of unknown episodes"
+        return f"has {unlisted} texts of unknown episodes" if unlisted else ""
 
     def delete(self) -> None:
         """Delete the file, and those that SQLite keeps beside it."""
@@ -139,6 +142,7 @@ class StageFile:
                 with transaction(connection):
                     for name in (
                         "erase_traces",
+                        "erase_texts",
                         "erase_entries",
                         "erase_owners",
                         "blank_erasures",
@@ -206,8 +210,8 @@ class RuleNotes:
 
     def clear(self) -> None:
         """Drop all that is kept for the rule, at once."""
-        for name in ("clear_traces", "clear_entries", "clear_owners", "clear_erasures"):
-            self._do(name, (self._number,))
+        for what in ("traces", "texts", "entries", "owners", "erasures"):
+            self._do(f"clear_{what}", (self._number,))
         self._do("set_place", (*[None] * 7, self._number))
         self._place = None
         self._owners.clear()
@@ -246,6 +250,10 @@ class RuleNotes:
         """Return an owner's episodes that have one of the traces, with the trace."""
         return self._rows("traced", (_listed(traces), self._owner(owner)))
 
+    def texts(self, owner: Owner, assertion: int) -> list[tuple[str, str, bytes]]:
+        """Return an owner's episodes with one assertion, with their texts and vectors."""
+        return self._rows("texts", (self._owner(owner), assertion))
+
     def archived(self, upto: int) -> list[str]:
         """Return the episodes that the rule archived by an instant."""
         return [eid for (eid,) in self._rows("archived", (self._number, upto))]
@@ -274,12 +282,29 @@ class RuleNotes:
         }
         self._do_each("drop_trace", sorted(old - new))
         self._do_each("put_trace", sorted(new - old))
+        self._save_texts(number, [*changed, *(StagedEntry(id) for _, id in dropped)], kept)
         self._do_each("drop_entry", dropped)
         rows = [
-            (number, one.id, self._number, one.due, one.kept, _packed(one), one.archived_at)
+            (
+                number, one.id, self._number, one.due, one.kept, _packed(one), one.archived_at,
+                None if one.compared is None else one.compared.assertion,
+            )
             for one in changed
-        ]
+        ]  # fmt: skip
         self._do_each("put_entry", rows)
+
+    def _save_texts(
+        self, owner: int, entries: Sequence[StagedEntry], kept: Mapping[str, StagedEntry]
+    ) -> None:
+        """Keep what is compared of entries, instead of what was kept of them."""
+        old = {one.id: kept[one.id].compared for one in entries if one.id in kept}
+        changed = {one.id: one.compared for one in entries if old.get(one.id) != one.compared}
+        before = [(id, old[id]) for id in changed if id in old]
+        rows = [(owner, one.assertion, id) for id, one in before if one is not None]
+        self._do_each("drop_text", rows)
+        self._do_each(
+            "put_text", [(owner, id, *one) for id, one in changed.items() if one is not None]
+        )
 
     def finish(self, place: StagePlace) -> None:
         """Commit all that was saved, and up to where the notes know the stores."""
@@ -346,9 +371,10 @@ def _packed(entry: StagedEntry) -> bytes:
 
 
 def _entry_from(row: Sequence[Any]) -> StagedEntry:
-    eid, due, kept, traces, archived_at = row
+    eid, due, kept, traces, archived_at, *compared = row
     found = struct.unpack(f"<{len(traces) // 8}q", traces)
-    return StagedEntry(eid, due, kept, found, archived_at)
+    text = None if compared[0] is None else ComparedText(*compared)
+    return StagedEntry(eid, due, kept, found, archived_at, text)
 
 
 def _place_from(row: Sequence[Any]) -> StagePlace:

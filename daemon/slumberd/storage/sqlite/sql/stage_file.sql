@@ -32,6 +32,7 @@ CREATE TABLE IF NOT EXISTS stage_entries (
   kept TEXT NOT NULL,
   traces BLOB NOT NULL,
   archived_at INTEGER,
+  assertion INTEGER,
   PRIMARY KEY (owner, eid)
 ) STRICT, WITHOUT ROWID
 
@@ -51,6 +52,16 @@ CREATE TABLE IF NOT EXISTS stage_traces (
   trace INTEGER NOT NULL,
   eid TEXT NOT NULL,
   PRIMARY KEY (owner, trace, eid)
+) STRICT, WITHOUT ROWID
+
+-- name: create_texts
+CREATE TABLE IF NOT EXISTS stage_texts (
+  owner INTEGER NOT NULL,
+  assertion INTEGER NOT NULL,
+  eid TEXT NOT NULL,
+  text TEXT NOT NULL,
+  vector BLOB NOT NULL,
+  PRIMARY KEY (owner, assertion, eid)
 ) STRICT, WITHOUT ROWID
 
 -- name: create_erasures
@@ -111,6 +122,10 @@ WHERE owners.user = ?
 DELETE FROM stage_traces
 WHERE owner IN (SELECT number FROM stage_owners WHERE rule = ?)
 
+-- name: clear_texts
+DELETE FROM stage_texts
+WHERE owner IN (SELECT number FROM stage_owners WHERE rule = ?)
+
 -- name: clear_entries
 DELETE FROM stage_entries
 WHERE owner IN (SELECT number FROM stage_owners WHERE rule = ?)
@@ -155,23 +170,46 @@ FROM stage_entries
 WHERE owner = ?
 
 -- name: entries
-SELECT eid, due, kept, traces, archived_at
+SELECT
+  entries.eid,
+  entries.due,
+  entries.kept,
+  entries.traces,
+  entries.archived_at,
+  texts.assertion,
+  texts.text,
+  texts.vector
 FROM json_each(?) AS wanted
-CROSS JOIN stage_entries ON owner = ? AND eid = wanted.value
+CROSS JOIN stage_entries AS entries ON entries.owner = ? AND entries.eid = wanted.value
+LEFT JOIN stage_texts AS texts
+  ON texts.owner = entries.owner
+  AND texts.assertion = entries.assertion
+  AND texts.eid = entries.eid
 
 -- name: traced
 SELECT trace, eid
 FROM json_each(?) AS wanted
 CROSS JOIN stage_traces ON owner = ? AND trace = wanted.value
 
+-- name: texts
+SELECT eid, text, vector
+FROM stage_texts
+WHERE owner = ?
+  AND assertion = ?
+
 -- name: put_entry
-INSERT INTO stage_entries (owner, eid, rule, due, kept, traces, archived_at)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO stage_entries (owner, eid, rule, due, kept, traces, archived_at, assertion)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (owner, eid) DO UPDATE SET
   due = excluded.due,
   kept = excluded.kept,
   traces = excluded.traces,
-  archived_at = excluded.archived_at
+  archived_at = excluded.archived_at,
+  assertion = excluded.assertion
+
+-- name: put_text
+INSERT INTO stage_texts (owner, eid, assertion, text, vector)
+VALUES (?, ?, ?, ?, ?)
 
 -- name: put_trace
 INSERT INTO stage_traces (owner, trace, eid)
@@ -183,6 +221,12 @@ DELETE FROM stage_entries
 WHERE owner = ?
   AND eid = ?
 
+-- name: drop_text
+DELETE FROM stage_texts
+WHERE owner = ?
+  AND assertion = ?
+  AND eid = ?
+
 -- name: drop_trace
 DELETE FROM stage_traces
 WHERE owner = ?
@@ -191,6 +235,10 @@ WHERE owner = ?
 
 -- name: erase_traces
 DELETE FROM stage_traces
+WHERE owner IN (SELECT number FROM stage_owners WHERE user = ?)
+
+-- name: erase_texts
+DELETE FROM stage_texts
 WHERE owner IN (SELECT number FROM stage_owners WHERE user = ?)
 
 -- name: erase_entries
@@ -209,4 +257,15 @@ WHERE NOT EXISTS (
   FROM stage_entries AS entries
   WHERE entries.owner = traces.owner
     AND entries.eid = traces.eid
+)
+
+-- name: unlisted
+SELECT count(*)
+FROM stage_texts AS texts
+WHERE NOT EXISTS (
+  SELECT 1
+  FROM stage_entries AS entries
+  WHERE entries.owner = texts.owner
+    AND entries.eid = texts.eid
+    AND entries.assertion = texts.assertion
 )
