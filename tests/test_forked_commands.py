@@ -140,3 +140,13 @@ def test_fork_has_imported_and_built_what_a_start_needs() -> None:
     process.join(PATIENCE_SECONDS)
 
     assert process.exitcode == 0
+
+
+def test_fork_has_imported_what_runs_a_command() -> None:
+    code = "import sys; sys.exit('tests.support.forked_commands' not in sys.modules)"
+    process = FORKS.Process(target=exec, args=(code,))
+
+    process.start()
+    process.join(PATIENCE_SECONDS)
+
+    assert process.exitcode == 0
