@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.consolidation.extraction.statements_in_english import clause_expressions, expressions
+from slumberd.rules.vocabulary_loader import shipped_vocabulary
+from slumberd.web.http.openapi import openapi_json
 from tests.support.builders import triple
 from tests.support.daemons import Home
 from tests.support.forked_commands import (
@@ -127,14 +130,24 @@ def test_signal_ends_the_daemon_of_a_shell(home: Home, number: signal.Signals) -
 
 
 def end_by_what_is_built() -> None:
-    """End this process with 0 if it has built what a daemon builds when it starts."""
-    openapi = sys.modules.get("slumberd.web.http.openapi")
-    is_built = openapi is not None and openapi.openapi_json.cache_info().currsize
+    """End this process with 0 if it has built what daemons and commands build."""
+    built = [openapi_json, shipped_vocabulary, expressions, clause_expressions]
+    is_built = all(each.cache_info().currsize for each in built)
     sys.exit(0 if is_built and "slumberd.web.mcp.server" in sys.modules else 1)
 
 
 def test_fork_has_imported_and_built_what_a_start_needs() -> None:
     process = FORKS.Process(target=end_by_what_is_built)
+
+    process.start()
+    process.join(PATIENCE_SECONDS)
+
+    assert process.exitcode == 0
+
+
+def test_fork_has_imported_what_runs_a_command() -> None:
+    code = "import sys; sys.exit('tests.support.forked_commands' not in sys.modules)"
+    process = FORKS.Process(target=exec, args=(code,))
 
     process.start()
     process.join(PATIENCE_SECONDS)

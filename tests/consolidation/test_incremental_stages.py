@@ -41,7 +41,7 @@ from tests.support.open_stores import OpenStores, open_stores
 from tests.support.providers import AnyMemoryStore, NewStores
 from tests.support.sample_sizes import amount
 
-pytestmark = [pytest.mark.integration, pytest.mark.sampled]
+pytestmark = pytest.mark.integration
 
 HOUR = 3_600.0
 OWNERS = [("ann", "chat"), ("ann", "web"), ("bob", "chat")]
@@ -300,17 +300,32 @@ async def run(new_stores: NewStores, history: Sequence[tuple[Any, ...]]) -> None
                 await story.take(step)
 
 
-@settings(
+MANY = settings(
     max_examples=amount(60, full=6_000),
     deadline=None,
     # Each example makes its own stores.
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
+FEW = settings(MANY, max_examples=amount(6, full=600))
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("new_stores", ["sqlite"], indirect=True)
+@MANY
 @given(history=histories)
 def test_notes_change_nothing_of_what_stages_say(
     new_stores: NewStores, history: list[tuple[Any, ...]]
 ) -> None:
     asyncio.run(run(new_stores, history))
+
+
+@pytest.mark.sampled
+@FEW
+@given(history=histories)
+def test_notes_change_nothing_of_what_stages_say_on_a_database(
+    new_databases: NewStores, history: list[tuple[Any, ...]]
+) -> None:
+    asyncio.run(run(new_databases, history))
 
 
 OF_ONE_OWNER = IDS[:: len(OWNERS)]
@@ -342,12 +357,9 @@ changes_of_near_texts = st.lists(
 
 
 @needs_rapidfuzz
+@pytest.mark.sampled
 @pytest.mark.parametrize("most", [0, 1, 100])
-@settings(
-    max_examples=amount(12, full=2_000),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(MANY, max_examples=amount(12, full=2_000))
 @given(number=st.sampled_from(COMPARES_TEXTS), changes=changes_of_near_texts)
 def test_compared_texts_change_nothing_of_what_stages_say(
     new_stores: NewStores, most: int, number: int, changes: list[tuple[Any, ...]]

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["__main__", "tests.support.preloaded", "tests.support.failpoints"])
+FORKS.set_forkserver_preload(
+    ["__main__", __name__, "tests.support.failpoints", "tests.support.preloaded"]
+)
 """Makes the forks, with these modules in memory."""
 
 

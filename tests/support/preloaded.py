@@ -14,6 +14,8 @@ from pkgutil import walk_packages
 import pydantic
 
 import slumberd
+from slumberd.consolidation.extraction.statements_in_english import clause_expressions, expressions
+from slumberd.rules.vocabulary_loader import shipped_vocabulary
 from slumberd.web.http.openapi import openapi_json
 
 _LEFT_OUT = ("adapters", "client", "contract", "entry", "integrations", "tiers", "__main__")
@@ -41,6 +43,7 @@ def models(base: type[pydantic.BaseModel]) -> Iterator[type[pydantic.BaseModel]]
 import_modules()
 for model in models(pydantic.BaseModel):
     model.model_rebuild(raise_errors=False)
-openapi_json()
+for build in (openapi_json, shipped_vocabulary, expressions, clause_expressions):
+    build()
 gc.collect()
 gc.freeze()  # a collection in a fork would copy the memory of all that it looks at

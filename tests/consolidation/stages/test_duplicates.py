@@ -429,7 +429,6 @@ def test_hostile_texts_take_little_work(
 
 
 @pytest.mark.slow
-@pytest.mark.timing
 def test_twenty_thousand_texts_take_five_seconds_and_all_planted_duplicates_are_found() -> None:
     chance = random.Random(1)
     vocabulary = ["".join(chance.choices("bcdfghjklmpqrstvwxz", k=6)) for _ in range(8_000)]

@@ -737,7 +737,7 @@ def test_a_running_daemon_records_a_change_of_another_process_within_a_second(ho
     assert home.call("audit", "verify").returncode == 0
 
 
-@pytest.mark.timing
+@pytest.mark.slow
 def test_polling_for_changes_takes_a_daemon_almost_no_processor_time(home: Home) -> None:
     with home.daemon() as daemon:
         readings = [processor_seconds(daemon.process.pid)]
