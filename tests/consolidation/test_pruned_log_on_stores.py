@@ -405,3 +405,17 @@ async def test_pruning_begins_anew_after_a_change(provider: Provider) -> None:
         pruned += [await pruner.prune(marks, []) for _ in range(2)]
 
         assert pruned == [1, 0, 1, 0]
+
+
+async def test_pruning_begins_anew_after_a_rule_has_read(provider: Provider) -> None:
+    async with open_stores(provider) as home, pruner_of(provider) as pruner:
+        await home.put(*stream(9))
+        await home.memory.purge({"e2": 3})
+        drop_deletions(provider, home, known=0)
+        marks, rules = home.facts.watermarks, [rule("all")]
+
+        before = [await pruner.prune(marks, rules) for _ in range(2)]
+        await home.fire()
+        after = await pruner.prune(marks, rules)
+
+        assert (before, after) == ([0, 0], 1)

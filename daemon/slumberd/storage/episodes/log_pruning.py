@@ -62,30 +62,31 @@ class LogPruner:
         self._kept_rows = kept_rows
         self._step_rows = step_rows
         self._after = 0
-        self._begun_at: FeedPlace | None = None
+        self._begun_at: tuple[FeedPlace, int, frozenset[int]] | None = None
 
     async def prune(self, watermarks: Watermarks, rules: Iterable[ConsolidationRule]) -> int:
         """Take the next step; return how many rows were removed.
 
-        After the last row it begins anew, once something was put or deleted.
+        After the last row it begins anew, once something was put, deleted or read.
 
         Args:
             watermarks: How far the rules have read. None of them may move back meanwhile.
             rules: Those that may fire.
         """
         place = await self._engine.read(place_of)
-        if not self._after:
-            if place == self._begun_at:
-                return 0
-            self._begun_at = place
         marks = {id: mark.seq for id, (mark, _) in (await watermarks.positions()).items()}
         held = {batch.upto[0] for batch in (await watermarks.held()).values()}
         read_by_all = min([place.position.seq, *(marks.get(rule.id, START.seq) for rule in rules)])
+        kept = frozenset({*marks.values(), *held})
+        if not self._after:
+            if (place, read_by_all, kept) == self._begun_at:
+                return 0
+            self._begun_at = place, read_by_all, kept
         find = partial(
             find_prunable,
             after=self._after,
             upto=read_by_all - self._kept_rows,
-            kept={*marks.values(), *held},
+            kept=kept,
             limit=self._step_rows,
         )
         step = await self._engine.read(find)
