@@ -29,6 +29,7 @@ from slumberd.storage.sqlite.stage_file import StageFile
 from tests.consolidation.test_deletion_limits import deletes
 from tests.consolidation.test_incremental_stages import OWNERS, Side, Story, steps
 from tests.support.builders import rule, triple
+from tests.support.embedders import WordSums
 from tests.support.fakes import FakeClock
 from tests.support.open_stores import OpenStores, open_stores, stream
 from tests.support.providers import NewStores, PostgresProvider, Provider, new_files, path_of
@@ -249,7 +250,7 @@ async def run(new_stores: NewStores, history: Iterable[tuple[Any, ...]]) -> int:
             clock = FakeClock()
             homes = [
                 await stack.enter_async_context(
-                    open_stores(one, clock=clock, future_tolerance_seconds=300)
+                    open_stores(one, clock=clock, embedding=WordSums, future_tolerance_seconds=300)
                 )
                 for one in (first, second)
             ]
