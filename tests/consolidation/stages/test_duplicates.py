@@ -84,29 +84,36 @@ def are_merged(left: str, right: str, **options: Any) -> bool:
     return bool(found)
 
 
-def of_all_pairs(entries: list[Entry], similarity: float, keep: str) -> list[Duplicate]:
+Similarity = Callable[[Entry, Entry, float], float | None]
+"""Returns the similarity of two duplicates; None when they are not, by the least similarity."""
+
+
+def by_jaccard(left: Entry, right: Entry, least: float) -> float | None:
+    one, other = wording_of(left.content), wording_of(right.content)
+    if (left.triple, one.numbers, one.negations) != (right.triple, other.numbers, other.negations):
+        return None
+    if one.text == other.text:
+        return 1.0
+    words, others = set(one.words), set(other.words)
+    share = len(words & others) / len(words | others) if words | others else 0.0
+    return share if share >= least and same_roles(one.words, other.words) else None
+
+
+def of_all_pairs(
+    entries: list[Entry], least: float, keep: str, similarity_of: Similarity = by_jaccard
+) -> list[Duplicate]:
     """Compare each entry with each kept one: the definition, without an index."""
-    order = sorted(entries, key=lambda entry: (entry.at, entry.id), reverse=keep == "newest")
+    ordered = sorted(entries, key=lambda entry: (entry.at, entry.id))
     kept: list[Entry] = []
     found: dict[str, Duplicate] = {}
-    for entry in order:
-        words = wording_of(entry.content)
+    for entry in ordered[::-1] if keep == "newest" else ordered:
         for other in kept:
-            others = wording_of(other.content)
-            left, right = set(words.words), set(others.words)
-            share = len(left & right) / len(left | right) if left | right else 0.0
-            same = words.text == others.text
-            if (
-                entry.triple == other.triple
-                and words.numbers == others.numbers
-                and words.negations == others.negations
-                and (same or (share >= similarity and same_roles(words.words, others.words)))
-            ):
-                found[entry.id] = Duplicate(entry.id, other.id, 1.0 if same else share)
+            similarity = similarity_of(entry, other, least)
+            if similarity is not None:
+                found[entry.id] = Duplicate(entry.id, other.id, similarity)
                 break
         else:
             kept.append(entry)
-    ordered = sorted(entries, key=lambda entry: (entry.at, entry.id))
     return [found[entry.id] for entry in ordered if entry.id in found]
 
 

@@ -30,7 +30,12 @@ from slumberd.consolidation.stages.spellings import spelling_groups
 from slumberd.model.errors import ExtraMissingError
 from slumberd.model.stages import Dedup
 from slumberd.search.embeddings import WordEmbedder
-from tests.consolidation.stages.test_duplicates import entries_of, similarities, some_entries
+from tests.consolidation.stages.test_duplicates import (
+    entries_of,
+    of_all_pairs,
+    similarities,
+    some_entries,
+)
 from tests.support.embedders import WordSums
 from tests.support.late_imports import LateModule
 from tests.support.sample_sizes import amount
@@ -81,22 +86,6 @@ def similarity_of(left: Entry, right: Entry, least: float) -> float | None:
     return found if mergeable and found >= least else None
 
 
-def of_all_pairs(entries: list[Entry], least: float, keep: str) -> list[Duplicate]:
-    """Compare each entry with each kept one."""
-    ordered = sorted(entries, key=lambda entry: (entry.at, entry.id))
-    kept: list[Entry] = []
-    found: dict[str, Duplicate] = {}
-    for entry in ordered[::-1] if keep == "newest" else ordered:
-        for other in kept:
-            similarity = similarity_of(entry, other, least)
-            if similarity is not None:
-                found[entry.id] = Duplicate(entry.id, other.id, similarity)
-                break
-        else:
-            kept.append(entry)
-    return [found[entry.id] for entry in ordered if entry.id in found]
-
-
 @pytest.mark.cases(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("block", [1, 3, 256])
@@ -110,7 +99,7 @@ def test_search_finds_what_a_comparison_of_all_pairs_finds(
 
         found = find_duplicates(entries, "vectors", similarity=least, keep=keep, embed=EMBED)
 
-    assert found == of_all_pairs(entries, least, keep)
+    assert found == of_all_pairs(entries, least, keep, similarity_of)
 
 
 @pytest.mark.slow

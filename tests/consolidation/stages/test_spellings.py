@@ -11,12 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slumberd.consolidation.stages.duplicates import find_duplicates, same_roles
-from slumberd.consolidation.stages.entries import Duplicate, Entry
+from slumberd.consolidation.stages.entries import Entry
 from slumberd.consolidation.stages.neighbours import comparable_of, compared_texts, find_near
 from slumberd.consolidation.stages.similar_texts import NEGATIONS, wording_of
 from slumberd.consolidation.stages.spellings import SpelledSets, spelled_share
 from slumberd.model.stages import Dedup
-from tests.consolidation.stages.test_duplicates import entries_of, needs_rapidfuzz, similarities
+from tests.consolidation.stages.test_duplicates import (
+    entries_of,
+    needs_rapidfuzz,
+    of_all_pairs,
+    similarities,
+)
 from tests.support.embedders import WordSums
 from tests.support.sample_sizes import amount
 
@@ -83,21 +88,6 @@ def similarity_of(left: Entry, right: Entry, least: float) -> float | None:
     return found if found >= least and share >= 0.6 and same_roles(*spelled) else None
 
 
-def of_all_pairs(entries: list[Entry], least: float, keep: str) -> list[Duplicate]:
-    """Compare each entry with each kept one."""
-    kept: list[Entry] = []
-    found: dict[str, Duplicate] = {}
-    for entry in entries[::-1] if keep == "newest" else entries:
-        for other in kept:
-            similarity = similarity_of(entry, other, least)
-            if similarity is not None:
-                found[entry.id] = Duplicate(entry.id, other.id, similarity)
-                break
-        else:
-            kept.append(entry)
-    return [found[entry.id] for entry in entries if entry.id in found]
-
-
 @settings(max_examples=amount(200, full=5_000))
 @given(
     entries=some_entries,
@@ -109,7 +99,7 @@ def test_fuzzy_finds_what_a_comparison_of_all_pairs_finds(
 ) -> None:
     found = find_duplicates(entries, "fuzzy", similarity=least, keep=keep)
 
-    expected = of_all_pairs(entries, least, keep)
+    expected = of_all_pairs(entries, least, keep, similarity_of)
     assert [one[:2] for one in found] == [one[:2] for one in expected]
     assert [one.similarity for one in found] == pytest.approx([one[2] for one in expected])
 
