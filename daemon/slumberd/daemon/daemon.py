@@ -356,7 +356,7 @@ class Daemon:
             clock=self._clock,
         )
 
-    def _find_firing(self, pausing: Pausing) -> list[ConsolidationRule]:
+    def _select_enabled(self, pausing: Pausing) -> list[ConsolidationRule]:
         """Return the rules that may fire."""
         return [rule for rule in pausing.awake(self._rules.rules) if rule.enabled]
 
@@ -371,7 +371,7 @@ class Daemon:
         return model_worker_of(
             stores,
             recorder,
-            rules=lambda: self._find_firing(pausing),
+            rules=lambda: self._select_enabled(pausing),
             clock=self._clock,
             recorded=scheduler.check_again,
         )
@@ -508,7 +508,7 @@ class Daemon:
             await set_within(self._stop, self._intervals.quiet_seconds)
 
     async def _prune_log(self, components: Components) -> None:
-        """Remove rows of the episode log that nobody needs, a few at a time, while no rule fires.
+        """Prune the episode log, a few rows at a time, while no rule fires.
 
         A disabled or paused rule does not hold them back: it has nothing to read in them.
         """
@@ -516,7 +516,7 @@ class Daemon:
         while not await set_within(self._stop, self._intervals.quiet_seconds):
             with suppress(OSError, StoreError):  # the next firing reports it
                 async with components.operations.turn:
-                    rules = self._find_firing(pausing)
+                    rules = self._select_enabled(pausing)
                     await stores.memory.pruner.prune(stores.facts.watermarks, rules)
 
     async def _save_indexes(self, components: Components) -> None:

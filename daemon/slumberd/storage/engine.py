@@ -145,7 +145,7 @@ class Session(Protocol):
         ...
 
     def facts_with_wrong_slots(self) -> Iterator[str]:
-        """Yield the facts that a search by subject, predicate or object reads otherwise.
+        """Yield the facts that a search finds by a subject, predicate or object that they lack.
 
         An engine that keeps these slots beside the payload must find each that contradicts it.
         """

@@ -97,8 +97,8 @@ class SpelledSets:
         self._spelled: dict[str, list[str]] = {}
         self._numbers: dict[str, list[int]] = {}
 
-    def add(self, words: frozenset[str]) -> int:
-        """Add a set; return its number. Numbers count from 0."""
+    def add(self, words: frozenset[str]) -> None:
+        """Add a set. Its number is how many sets were added before."""
         for word in words:
             if word not in self._numbers:
                 self._numbers[word] = []
@@ -106,7 +106,6 @@ class SpelledSets:
                     self._spelled.setdefault(shortened, []).append(word)
             self._numbers[word].append(self._count)
         self._count += 1
-        return self._count - 1
 
     def candidates(self, words: frozenset[str]) -> list[int]:
         """Return the numbers of all sets that may share enough, and of others, in order."""

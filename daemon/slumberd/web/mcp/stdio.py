@@ -43,7 +43,7 @@ async def _pass_messages(
     messages: ObjectSendStream[SessionMessage | Exception],
     answers: WriteStream[SessionMessage],
 ) -> None:
-    """Pass messages to the server; answer each line that is none, for the server does not."""
+    """Pass messages to the server. Answer each other line, since the server does not answer it."""
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the server has ended
         async with messages:
             async for line in lines:
@@ -54,7 +54,7 @@ async def _pass_messages(
 
 
 def _refusal_of(mistake: Exception) -> JSONRPCError:
-    """Return the answer to a line that is no message; nobody knows the id of its request."""
+    """Return the answer to a line that is no message. It has no id, since the line has none."""
     is_json = isinstance(mistake, ValidationError) and all(
         one["type"] != "json_invalid" for one in mistake.errors()
     )
