@@ -144,11 +144,37 @@ def test_name_that_is_a_stop_word_is_found(name: str, other: str) -> None:
 
 
 def test_name_that_is_a_stop_word_of_another_language_is_found() -> None:
-    index = index_of(("ben", "is", "in Bergen"))
+    index = index_of(("ben", "is", "in de stad van zijn vader"))
 
-    assert index.index.languages == ("dutch",)
+    assert index.index.languages == ("dutch", "english")
     assert [match.id for match in index.search("Where is Ben?", limit=1)] == ["f0"]
     assert named_in(index, "Where is Ben?") == {"f0"}
+
+
+@pytest.mark.parametrize(
+    ("subject", "object"),
+    [("mia", "Rome"), ("ben", "Bergen"), ("ada", "Den Haag"), ("ada", "la casa de la playa")],
+)
+@pytest.mark.parametrize("question", ["Where does she live?", "Who was living there?"])
+def test_forms_of_an_english_predicate_are_found_beside_words_of_other_languages(
+    subject: str, object: str, question: str
+) -> None:
+    index = index_of((subject, "lives_in", object))
+
+    assert [match.id for match in index.search(question, limit=1)] == ["f0"]
+
+
+def test_name_does_not_tell_the_language_of_facts() -> None:
+    index = index_of(("mia", "lives_in", "Rome"), ("mia", "works_in", "Milan"))
+
+    assert index.index.languages == ("english",)
+
+
+def test_forms_of_the_own_language_are_found_beside_an_english_predicate() -> None:
+    index = index_of(("mia", "lives_in", "una casa con il giardino"), ("mia", "likes", "arachidi"))
+
+    assert [match.id for match in index.search("Chi ha delle case?", limit=1)] == ["f0"]
+    assert [match.id for match in index.search("arachide", limit=1)] == ["f1"]
 
 
 def test_name_without_facts_is_a_stop_word_again() -> None:

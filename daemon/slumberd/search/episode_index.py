@@ -93,6 +93,7 @@ class EpisodeIndex(SavableIndex[KeptEpisode]):
             vectors=vectors,
             read=lambda id, document: KeptEpisode(id, scope.user, *document),
             turn_of=turn_of,
+            is_mixed=False,
         )
         self.latest_at = 0
         self.newest_saved: Mapping[int, str] = {}

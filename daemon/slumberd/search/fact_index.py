@@ -114,6 +114,7 @@ class FactIndex(SavableIndex[IndexedFact]):
             vectors=vectors,
             read=IndexedFact.of_document,
             turn_of=lambda fact: IndexedTurn(fact.id, fact.text),
+            is_mixed=True,
         )
         self._names = Names()
         self._aliases: list[tuple[str, Sequence[str]]] = []

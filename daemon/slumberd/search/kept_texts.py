@@ -147,6 +147,7 @@ class SavableIndex(Followed, Generic[K]):
         vectors: Whether meanings count.
         read: Returns what is kept of the text with an id from its document.
         turn_of: Returns a text as one that can be found.
+        is_mixed: Whether one text has words of several languages.
 
     Attributes:
         kept: What is kept of each text, by id.
@@ -161,11 +162,15 @@ class SavableIndex(Followed, Generic[K]):
         vectors: bool,
         read: Callable[[str, list[Any]], K],
         turn_of: Callable[[K], IndexedTurn],
+        is_mixed: bool,
     ) -> None:
         self.scope = scope
         self.kept = KeptTexts(read)
         self.index = ScopeIndex(
-            language=language, vectors=vectors, source=lambda id: turn_of(self.kept[id])
+            language=language,
+            vectors=vectors,
+            source=lambda id: turn_of(self.kept[id]),
+            is_mixed=is_mixed,
         )
         self.unsaved = 0
         self._is_saved = False

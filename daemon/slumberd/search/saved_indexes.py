@@ -44,7 +44,7 @@ LEAST_TEXTS = 1_000
 EPISODE_ROWS = "episode_rows"
 """The part with the rows of the episodes that an index has."""
 
-_FORMAT = 3
+_FORMAT = 4
 _BEGINNING = b"slumberd index\n\0"
 _ALIGNMENT = 64
 _LONGEST_HEADER = 2**24

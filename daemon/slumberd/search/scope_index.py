@@ -18,6 +18,7 @@ from slumberd.search import priors
 from slumberd.search.columns import Interned, Parts, SavedParts, read_array, read_json
 from slumberd.search.embeddings import word_table
 from slumberd.search.languages import (
+    DEFAULT,
     STOP_WORDS,
     UNKNOWN,
     ScopeLanguages,
@@ -171,6 +172,8 @@ class ScopeIndex:
             it; None stems no word.
         vectors: Whether meanings count, too; needs the extra ``vectors``.
         source: Who keeps the texts; None keeps them here.
+        is_mixed: Whether one text has words of several languages, as a fact with an English
+            predicate has. Each text then has terms in all recognised languages and in English.
 
     Raises:
         ExtraMissingError: The extra ``vectors`` is not installed.
@@ -183,15 +186,23 @@ class ScopeIndex:
         language: str | None = None,
         vectors: bool = False,
         source: Source | None = None,
+        is_mixed: bool = False,
     ) -> None:
         require_language(language)
         self._recognises = language == AUTO
+        self._is_mixed = is_mixed
         self._has_vectors = vectors
         self._kept: frozenset[str] = frozenset()
         self._turns: dict[str, IndexedTurn] = {}
         self._source = source or self._turns.__getitem__
         self._keeps_turns = source is None
-        self._begin(ScopeLanguages().chosen() if self._recognises else (language,))
+        self._begin(self._choose(ScopeLanguages()) if self._recognises else (language,))
+
+    def _choose(self, counted: ScopeLanguages) -> tuple[str, ...]:
+        """Return the languages that count, the first one first."""
+        chosen = counted.chosen()
+        is_english_too = self._is_mixed and not {DEFAULT, UNKNOWN}.intersection(chosen)
+        return (*chosen, DEFAULT) if is_english_too else chosen
 
     def _begin(self, languages: tuple[str | None, ...]) -> None:
         self.languages = languages
@@ -341,18 +352,40 @@ class ScopeIndex:
         hash_of_words = _hash_of(own)
         self._hashes.append(hash_of_words)
         self._same.setdefault(hash_of_words, []).append(number)
-        language = recognise(words) if self._recognises else None
+        language = self._recognise(words) if self._recognises else None
         self._recognised.append(_RECOGNISED.index(language))
         self._counted.add(language)
-        analyser = self._analysers.get(language, self.analyser)
-        counted = analyser.counted(words)
-        terms = analyser.terms_of(counted, is_ascii=text.isascii())
+        terms = self._terms_of(words, language, is_ascii=text.isascii())
         names, dates = self._names_of(turn.speaker), self._dates_of(turn.at)
         self._neighbours.append(number, turn.session, turn.at, turn.id)
         self._words.append(terms, names, dates)
         if self._vectors is not None:
             text = f"{turn.speaker} {turn.text} {turn.extra}"
             self._vectors.append(text, short=self._words.is_short(number))
+
+    def _recognise(self, words: Sequence[str]) -> str | None:
+        """Return the language of a text; a stop word that is a name in this scope tells none."""
+        if not self._kept.isdisjoint(words):
+            words = [word for word in words if word not in self._kept]
+        return recognise(words)
+
+    def _terms_of(self, words: Sequence[str], language: str | None, *, is_ascii: bool) -> list[str]:
+        """Return the terms of a text: in its language, or in each one when texts are mixed.
+
+        Args:
+            words: All words of the text.
+            language: The language that was recognised.
+            is_ascii: Whether the words are ASCII.
+        """
+        own = self._analysers.get(language, self.analyser)
+        found = own.terms_of(own.counted(words), is_ascii=is_ascii)
+        if not self._is_mixed or len(self._analysers) == 1:
+            return found
+        for analyser in self._analysers.values():
+            known = {*found}
+            terms = analyser.terms_of(analyser.counted(words), is_ascii=is_ascii)
+            found += [term for term in terms if term not in known]
+        return found
 
     def _names_of(self, speaker: str) -> frozenset[str]:
         found = self._names.get(speaker)
@@ -408,7 +441,7 @@ class ScopeIndex:
 
     def _rebuild_if_needed(self) -> None:
         """Build the index anew when it is sparse, or when its texts are of other languages now."""
-        languages = self._counted.chosen() if self._recognises else self.languages
+        languages = self._choose(self._counted) if self._recognises else self.languages
         removed = len(self._ids) - len(self._numbers)
         if languages != self.languages or removed > max(_MOST_REMOVED, len(self._numbers)):
             self._rebuild(languages)
@@ -550,7 +583,7 @@ class ScopeIndex:
         """Return the analyser of the language of a question."""
         if not self._recognises or len(self.languages) == 1 == len(words):
             return self.analyser
-        language = recognise(words)
+        language = self._recognise(words)
         if language in self._analysers or language in (None, UNKNOWN):
             return self._analysers.get(language, self.analyser)
         return Analyser(language, self._kept)
