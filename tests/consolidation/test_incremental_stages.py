@@ -23,6 +23,7 @@ from slumberd.consolidation.firing import FireRequest
 from slumberd.consolidation.incoming import UNBOUNDED, Bounds, DeltaBatch
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.consolidation.stage_runs import Retention
+from slumberd.consolidation.stages.similar_texts import wording_of
 from slumberd.model.episode import Episode, EpisodeVersion
 from slumberd.model.errors import ForgottenError, MemoryScopeError, NothingKeptError
 from slumberd.model.fact import FactPattern
@@ -709,6 +710,19 @@ async def test_firing_reads_as_much_above_few_episodes_as_above_many(
     assert few[0] == 2 * 40
     assert many[0] == 2 * 800
     assert few[1:] == many[1:] == [0, 0, 3, 0, 9]
+
+
+async def test_firing_keeps_no_text_in_memory(new_stores: NewStores) -> None:
+    nightly = rule("nightly", stages=(Dedup(),))
+    with new_stores() as stores:
+        async with open_stores(stores) as home:
+            consolidator = Consolidator(home.memory, home.facts, home.log, FakeClock(), batch=5_000)
+            await home.put(built("e1", content="Ann likes tea"), built("e2", content="Bob runs"))
+            remembered = wording_of("Ann likes tea")
+
+            await consolidator.fire(FireRequest(nightly, "cron", START + timedelta(days=1)))
+
+    assert wording_of("Ann likes tea") is not remembered
 
 
 class OwnDirections(FakeEmbedder):

@@ -115,6 +115,8 @@ class StageRun:
         self._anew = anew
         self._at = 0 if window.at is None else microseconds(window.at)
         self._changes: EpisodeChanges | None = None
+        self._pending: Set[str] = frozenset()
+        """The episodes of which the rule has not read the newest version."""
         self._place: StagePlace | None = None
         self._dropped: set[str] = set()
         self._is_broken = False
@@ -191,6 +193,7 @@ class StageRun:
         if former is None and not window.dry_run:
             await self._write(notes.clear)
         self._changes = changes
+        self._pending = {eid for eid, seq in changes.written.items() if seq > window.after.seq}
         self._place = StagePlace(
             fingerprint,
             window.after,
@@ -234,7 +237,7 @@ class StageRun:
         if self._notes is None or self._window.dry_run:
             return
         entries = _entries_of(part, staged)
-        gone = part.ids - {one.id for one in entries} - self._pending()
+        gone = part.ids - {one.id for one in entries} - self._pending
         self._dropped |= gone
         await self._write(partial(self._notes.save, part.owner, entries, gone))
 
@@ -242,11 +245,6 @@ class StageRun:
         """Return the episodes that the stages look at; None when they look at all."""
         found = await self._find_changed()
         return None if found is None else {(one.owner, id) async for one in found for id in one.ids}
-
-    def _pending(self) -> Set[str]:
-        """Return the episodes of which the rule has not read the newest version."""
-        written = {} if self._changes is None else self._changes.written
-        return {eid for eid, seq in written.items() if seq > self._window.after.seq}
 
     async def finish(self) -> None:
         """Commit what was saved, unless an episode changed meanwhile that the stages missed."""

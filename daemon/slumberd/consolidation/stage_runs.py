@@ -24,6 +24,7 @@ from slumberd.consolidation.incoming import Bounds, Candidate, DeltaBatch
 from slumberd.consolidation.marks import is_of_rule, mark_in
 from slumberd.consolidation.protocols import EpisodeLog, FactTarget, Owner, StageIndex, StageNotes
 from slumberd.consolidation.stages.decay import ArchivedEntry, expired_upto, find_expired
+from slumberd.consolidation.stages.similar_texts import forget_wordings
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.errors import StageNotesError, StoppedError, StoreError
 from slumberd.model.extraction import SummaryQuestion
@@ -105,6 +106,7 @@ class Marking:
                     raise
                 warn_of_notes(rule.id, error)
             finally:
+                forget_wordings()
                 if notes is not None:
                     await asyncio.to_thread(notes.close)
             notes = None
@@ -178,6 +180,7 @@ class Marking:
             # Another process may have changed the stores meanwhile.
             after = await run.find_changed()
         finally:
+            forget_wordings()
             await asyncio.to_thread(notes.close)
         named = [] if after is None else sorted(wrong.keys() - before - after)
         return f"the note of {named[0][1]!r} {wrong[named[0]]}" if named else ""

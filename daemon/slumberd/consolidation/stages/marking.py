@@ -10,6 +10,7 @@ from slumberd.consolidation.stages.decay import find_decayed, find_halved, find_
 from slumberd.consolidation.stages.duplicates import find_duplicates, no_vectors
 from slumberd.consolidation.stages.entries import Archive, Entry, Summary, SummaryFailure, in_order
 from slumberd.consolidation.stages.neighbours import (
+    Comparable,
     comparable_of,
     compared_texts,
     group_traces,
@@ -330,28 +331,23 @@ class _Run:
         if changes.summaries or changes.dropped or changes.unsummarised:
             changed.update(self._entries)
         others = self._unselected & (self._known.marks.keys() | self._known.weights.keys())
+        comparable = {id: comparable_of(self._entries[id]) for id in sorted(self._entries)}
+        texts = compared_texts([*comparable.values()], stages, self._embed)
+        compared = dict(zip(comparable, texts, strict=True))
         found: list[StagedEntry] = []
         for id in sorted(self._entries.keys() | others):
             entry = self._entries.get(id)
             due = ALWAYS_DUE if id in changed else self._next_change(entry, stages)
-            found.append(staged_entry(id, due, self._known, self._traces_of(entry, stages)))
-        return self._with_compared(found, stages)
+            traces = () if entry is None else self._traces_of(entry, comparable[id], stages)
+            staged = staged_entry(id, due, self._known, traces)
+            found.append(staged._replace(compared=compared.get(id)))
+        return found
 
-    def _with_compared(
-        self, staged: Sequence[StagedEntry], stages: Sequence[Stage]
-    ) -> list[StagedEntry]:
-        """Add what is compared of the entries with all others."""
-        entries = [self._entries[one.id] for one in staged if one.id in self._entries]
-        comparable = [comparable_of(entry) for entry in entries]
-        compared = compared_texts(comparable, stages, self._embed)
-        by_id = {entry.id: one for entry, one in zip(entries, compared, strict=True)}
-        return [one._replace(compared=by_id.get(one.id)) for one in staged]
-
-    def _traces_of(self, entry: Entry | None, stages: Sequence[Stage]) -> tuple[int, ...]:
+    def _traces_of(
+        self, entry: Entry, compared: Comparable, stages: Sequence[Stage]
+    ) -> tuple[int, ...]:
         """Return the numbers by which an entry is found when it may depend on another one."""
-        if entry is None:
-            return ()
-        similar = traces_of(comparable_of(entry), stages)
+        similar = traces_of(compared, stages)
         # An entry with a mark is summarised no more.
         return similar if self._mark_of(entry.id) else (*similar, *group_traces(entry, stages))
 

@@ -84,12 +84,29 @@ class Wording(NamedTuple):
     negations: tuple[str, ...]
 
 
+_REMEMBERED_CHARACTERS = 2_000
+"""A longer text is read again each time, so that remembered ones take little memory."""
+
+
 def wording_of(content: str) -> Wording:
-    """Return the wording of a text."""
+    """Return the wording of a text; those of the last short texts are remembered."""
+    return (_remembered if len(content) <= _REMEMBERED_CHARACTERS else _read_wording)(content)
+
+
+def forget_wordings() -> None:
+    """Forget all wordings."""
+    _remembered.cache_clear()
+
+
+def _read_wording(content: str) -> Wording:
     text, rest = _bounded_text(content)
     words = words_of(text)
     numbers = (*_numbers_of(text, words), *([_hash_of(rest)] if rest else []))
     return Wording(text, words, numbers, _negations_of(text, words))
+
+
+# A firing looks at a text up to four times, but between them at few others.
+_remembered = lru_cache(maxsize=2_048)(_read_wording)
 
 
 def set_of_words(words: Iterable[str], text: str) -> frozenset[str]:
