@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from slumberd.model.episode import Episode
 from slumberd.model.extraction import Extracted, Extraction, Turn
@@ -23,6 +28,7 @@ from tests.support.builders import START, at, episode, rule, triple
 from tests.support.open_stores import open_stores
 from tests.support.providers import Provider
 from tests.support.repository import ROOT
+from tests.support.sample_sizes import amount
 from tests.support.stargraph_rows import INSERT, row_of
 
 pytestmark = pytest.mark.integration
@@ -186,6 +192,95 @@ async def test_turn_before_is_found_in_rows_whose_key_does_not_name_their_scope(
         await home.fire(extracting(AFTER))
 
         assert await home.objects() == EXPECTED
+
+
+class Said(NamedTuple):
+    """A turn of a random conversation.
+
+    Attributes:
+        session: The number of its session.
+        speaker: The number of who says it.
+        seconds: When it is said.
+        style: How its timestamp is written: 0 as slumberd does, else as other programs do.
+    """
+
+    session: int
+    speaker: int
+    seconds: int
+    style: int
+
+    @property
+    def at(self) -> datetime:
+        return START + timedelta(seconds=self.seconds)
+
+    @property
+    def timestamp(self) -> str:
+        zone = timezone(timedelta(hours=9)) if self.style == 1 else UTC
+        written = self.at.astimezone(zone).isoformat()
+        return written.replace("+00:00", "Z") if self.style else written
+
+    @property
+    def content(self) -> str:
+        return f"After {self.seconds} s"
+
+
+said = st.builds(
+    Said,
+    st.integers(0, 1),
+    st.sampled_from([0, 0, 0, 0, 0, 1]),
+    st.integers(0, 400_000),
+    st.sampled_from([0, 0, 0, 0, 1, 2]),
+)
+conversations = st.lists(said, min_size=10, max_size=40, unique_by=lambda one: one.seconds)
+MOST = 8
+
+
+@pytest.mark.sampled
+@settings(
+    max_examples=amount(30, full=3_000),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(conversations, st.sampled_from([1, 4, 100]), st.randoms(use_true_random=False))
+def test_turns_before_are_those_of_each_turn_alone(
+    tmp_path_factory: pytest.TempPathFactory,
+    conversation: list[Said],
+    batch: int,
+    chance: random.Random,
+) -> None:
+    folder = tmp_path_factory.mktemp("turns")
+    ids = {one: f"e{number:02}" for number, one in enumerate(conversation)}
+
+    async def fire() -> dict[str, object]:
+        async with open_stores(folder, batch=batch) as home:
+            for one in chance.sample(conversation, len(conversation)):
+                fields: dict[str, Any] = {"session": f"s{one.session}", "timestamp": one.at}
+                await home.put(turn(ids[one], f"p{one.speaker}", one.content, **fields))
+                if one.style:
+                    await _write_timestamp(folder, ids[one], one.timestamp)
+            await home.fire(extracting(AFTER))
+            return await home.objects()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slumberd.storage.episodes.extracting.FEW_TURNS", 1)
+        patch.setattr("slumberd.storage.episodes.extracting.MOST_TURNS", MOST)
+        found = asyncio.run(fire())
+
+    assert found == {f"{id}#1": _said_before(one, conversation) for one, id in ids.items()}
+
+
+def _said_before(turn: Said, conversation: Sequence[Said]) -> str | None:
+    """Return what another speaker said last before a turn, among the turns that are looked at."""
+    of_session = [one for one in conversation if one.session == turn.session]
+    upto = [one for one in of_session if one.seconds <= turn.seconds and not one.style]
+    begin, end = [(turn.at + timedelta(days=days)).date().isoformat() for days in (-2, 2)]
+    others = [one for one in of_session if one.style and begin <= one.timestamp < end]
+    looked_at = sorted(upto, key=lambda one: one.seconds)[-MOST:] + others
+    earlier = [
+        one for one in looked_at if one.seconds < turn.seconds and one.speaker != turn.speaker
+    ]
+    last = max(earlier, key=lambda one: one.seconds, default=None)
+    return None if last is None else last.content
 
 
 async def _write_timestamp(folder: Path, id: str, text: str) -> None:

@@ -10,10 +10,13 @@ from threading import Event
 import pytest
 
 from slumberd.model.errors import StoppedError
+from slumberd.model.firing import START as START_OF_LOG
 from slumberd.rules.filters import sandbox
+from slumberd.rules.vocabulary_loader import conversation_extraction
+from slumberd.storage.episodes.extracting import MOST_TURNS
 from slumberd.storage.episodes.windows import FIRST_PAGE, Matching, Reader
 from slumberd.storage.sqlite.memory_store import SQLiteMemoryStore
-from tests.support.builders import rule
+from tests.support.builders import at, episode, rule
 from tests.support.open_stores import stream
 from tests.support.sessions import session_of
 
@@ -71,3 +74,26 @@ async def test_counting_ends_when_the_store_is_stopped(tmp_path: Path) -> None:
 
         with pytest.raises(StoppedError):
             await memory.matching(rule())
+
+
+@pytest.mark.parametrize("speakers", [("desk", "guest"), ("guest",)])
+async def test_turns_before_are_read_together(tmp_path: Path, speakers: tuple[str, ...]) -> None:
+    path, count = tmp_path / "memory.db", 200
+    async with SQLiteMemoryStore(path) as memory:
+        await memory.put_many(
+            [
+                episode(f"e{n:03}", timestamp=at(n), source_node=speakers[n % len(speakers)])
+                for n in range(count)
+            ]
+        )
+    extracting = rule(extract=conversation_extraction({}))
+    reader = Reader(extracting, mismatch="quarantine", naive="local", stop=Event(), seconds=60)
+
+    with closing(sqlite3.connect(path)) as connection:
+        sandbox.prepare(connection)
+        statements: list[str] = []
+        connection.set_trace_callback(statements.append)
+        found = reader.window(session_of(connection), START_OF_LOG, count)
+
+    assert len(found.versions) == count
+    assert len(statements) < 20 + MOST_TURNS

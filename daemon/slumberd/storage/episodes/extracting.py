@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 from slumberd.consolidation.claim import statements_of, states_nothing
@@ -27,7 +27,7 @@ from slumberd.model.extraction import (
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.engine import Session
 from slumberd.storage.episodes import recorded_answers
-from slumberd.storage.episodes.recent import rows_before
+from slumberd.storage.episodes.recent import Row, RowsBefore
 from slumberd.storage.episodes.recorded_answers import Recorded
 from slumberd.storage.episodes.rows import EXTRACTION_FAILED
 
@@ -55,22 +55,37 @@ def _node_of(version: EpisodeVersion) -> str:
     return version.source_node
 
 
-class Conversation(NamedTuple):
+class Conversation:
     """Where the turns of the versions lie, and who speaks them.
 
-    Attributes:
-        session: Of the episodes.
+    Args:
+        session: Of the episodes, in one snapshot.
         decode: Decodes the turns before.
         person: The speakers whose words are those of the user.
     """
 
-    session: Session
-    decode: Decode
-    person: Collection[str]
+    def __init__(self, session: Session, decode: Decode, person: Collection[str]) -> None:
+        self.session = session
+        self._decode = decode
+        self._person = person
+        self._scopes: dict[ScopeFilter, RowsBefore] = {}
+        self._decoded: dict[str, tuple[Row, EpisodeVersion]] = {}
 
     def turn(self, version: EpisodeVersion) -> Turn:
         """Return what an extractor reads of a version."""
-        return turn_of(version, self.person)
+        return turn_of(version, self._person)
+
+    def expect(self, versions: Iterable[EpisodeVersion]) -> None:
+        """Read the turns before some versions together, as soon as one is asked for.
+
+        Args:
+            versions: All versions whose turns before will be asked for.
+        """
+        by_scope: defaultdict[ScopeFilter, list[int]] = defaultdict(list)
+        for version in versions:
+            by_scope[_scope_of(version)].append(version.at)
+        for scope, ats in by_scope.items():
+            self._scopes[scope] = RowsBefore(self.session, scope, instant(max(ats)), len(ats))
 
     def before(self, version: EpisodeVersion, spoken: _Spoken = _speaker_of) -> Turn | None:
         """Return the last earlier turn of another speaker in a version's session.
@@ -78,13 +93,42 @@ class Conversation(NamedTuple):
         Args:
             spoken: Returns who spoke a version.
         """
-        other = _find_previous(self, version, spoken)
+        other = self._find_previous(version, spoken)
         return None if other is None else self.turn(other)
 
     def with_own_last(self, version: EpisodeVersion) -> Turn:
         """Return what an extractor reads of a version, with the last turn of its speaker."""
-        last = _find_previous(self, version, _speaker_of, own=True)
+        last = self._find_previous(version, _speaker_of, own=True)
         return self.turn(version)._replace(own_last=None if last is None else self.turn(last))
+
+    def _find_previous(
+        self, version: EpisodeVersion, spoken: _Spoken, *, own: bool = False
+    ) -> EpisodeVersion | None:
+        """Return the last earlier version of another speaker, or the same one, in the session."""
+        if spoken(version) is None:
+            return None
+        scope, at = _scope_of(version), instant(version.at)
+        found: list[EpisodeVersion | None] = []
+        for limit in (FEW_TURNS, MOST_TURNS):
+            lists = self._scopes[scope].upto(at, limit=limit)
+            found = [
+                _last_of(map(self._version_of, rows), version, scope, spoken, own=own)
+                for rows in lists
+            ]
+            if all(last or len(rows) < limit for last, rows in zip(found, lists, strict=True)):
+                break
+        return max((one for one in found if one is not None), key=_place_of, default=None)
+
+    def _version_of(self, row: Row) -> EpisodeVersion:
+        """Decode a row, once for all versions after it."""
+        known = self._decoded.get(row[0])
+        if known is None or known[0] != row:
+            known = self._decoded[row[0]] = row, self._decode(0, row)
+        return known[1]
+
+
+def _scope_of(version: EpisodeVersion) -> ScopeFilter:
+    return ScopeFilter(version.user, version.session, version.agent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +161,7 @@ def add_triples(
         for version in versions
         if version.matched and not version.fault and states_nothing(version.metadata)
     ]
+    conversation.expect(chosen)
     reads = extraction.reads_previous
     read = [_Read(one, conversation.before(one) if reads else None) for one in chosen]
     outcomes = _extract(conversation, read, extraction)
@@ -196,6 +241,7 @@ def find_questions(
     if extraction.asked is None:
         return []
     digest, _ = extraction.asked
+    conversation.expect(versions)
     found: list[Question] = []
     for version in versions:
         turn, before = conversation.turn(version), conversation.before(version)
@@ -318,25 +364,6 @@ def _document_of(triple: Extracted) -> dict[str, Any]:
     if triple.replaces:
         document["replaces"] = [*triple.replaces]
     return document
-
-
-def _find_previous(
-    conversation: Conversation, version: EpisodeVersion, spoken: _Spoken, *, own: bool = False
-) -> EpisodeVersion | None:
-    """Return the last earlier version of another speaker, or of the same one, in the session."""
-    if spoken(version) is None:
-        return None
-    scope = ScopeFilter(version.user, version.session, version.agent)
-    found: list[EpisodeVersion | None] = []
-    for limit in (FEW_TURNS, MOST_TURNS):
-        lists = rows_before(conversation.session, scope, instant(version.at), limit=limit)
-        found = [
-            _last_of(map(partial(conversation.decode, 0), rows), version, scope, spoken, own=own)
-            for rows in lists
-        ]
-        if all(last or len(rows) < limit for last, rows in zip(found, lists, strict=True)):
-            break
-    return max((one for one in found if one is not None), key=_place_of, default=None)
 
 
 def _last_of(

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
@@ -161,35 +162,79 @@ class _Rows:
         yield from rows
 
 
-def rows_before(
-    session: Session, scope: ScopeFilter, at: datetime, *, limit: int
-) -> list[list[Row]]:
-    """Return the last rows of a whole scope up to an instant, by the spelling of the scope.
-
-    Also the rows whose content alone names the scope, in lists of their own.
-
-    The rows whose timestamp is not in UTC are in lists of their own: all that lie within two days
-    of the instant.
+class RowsBefore:
+    """The last rows of a whole scope up to several instants, read together.
 
     Args:
-        session: Of the episodes.
+        session: Of the episodes, in one snapshot.
         scope: With its session and agent.
-        at: The instant, in UTC.
-        limit: At most this many rows of each spelling.
+        last: The last of the instants, in UTC.
+        count: How many instants there are.
     """
-    in_utc, others = _Rows(session, "utc"), _Rows(session, "other")
-    floor = (at - _SLACK).date().isoformat() if at.year > 1 else ""
-    ceiling = (at + _SLACK).date().isoformat() if at.year < _LAST_YEAR else _LAST
-    upto = at.isoformat()
-    found: list[list[Row]] = []
-    for wanted in _ranges(session, scope):
+
+    def __init__(self, session: Session, scope: ScopeFilter, last: datetime, count: int) -> None:
+        self._last = last
+        self._session = session
+        self._scope = scope
+        self._count = count
+        self._limit = 0
+        self._most = 0
+        """So many rows of each range were read, if it has as many."""
+        self._rows: list[list[Row]] = []
+        self._others: dict[tuple[str, str], list[list[Row]]] = {}
+
+    @cached_property
+    def _ranges(self) -> list[_Range]:
+        return _ranges(self._session, self._scope)
+
+    def upto(self, at: datetime, *, limit: int) -> list[list[Row]]:
+        """Return the last rows up to an instant, in a list for each spelling of the scope.
+
+        Also the rows whose content alone names the scope, in lists of their own.
+
+        The rows whose timestamp is not in UTC are in lists of their own: all that lie within two
+        days of the instant.
+
+        Args:
+            at: The instant, in UTC; not after the last one.
+            limit: At most this many rows of each spelling.
+        """
+        if limit > self._limit:
+            self._limit, self._most = limit, limit + 2 * self._count
+            self._rows = [
+                self._read(each, self._last.isoformat(), self._most) for each in self._ranges
+            ]
+        upto = at.isoformat()
+        found = [
+            self._rows_upto(wanted, rows, upto, limit)
+            for wanted, rows in zip(self._ranges, self._rows, strict=True)
+        ]
+        return found + self._others_near(at)
+
+    def _rows_upto(self, wanted: _Range, rows: list[Row], upto: str, limit: int) -> list[Row]:
+        first = bisect_left(rows, True, key=lambda row: row[3] <= upto)
+        if len(rows) < self._most or first + limit <= len(rows):
+            return rows[first : first + limit]
+        # Too many rows lie between this instant and the last one.
+        return self._read(wanted, upto, limit)
+
+    def _read(self, wanted: _Range, upto: str, limit: int) -> list[Row]:
         if wanted.is_by_content:
-            found.append([*islice(in_utc.of(wanted, "", upto), limit)])
-        else:
-            values = {**wanted.values, "upto": upto, "limit": limit}
-            found.append(session.rows("recent.key_upto", values))
-        found.append([row for row in others.of(wanted, floor) if row[3] < ceiling])
-    return found
+            return [*islice(_Rows(self._session, "utc").of(wanted, "", upto), limit)]
+        values = {**wanted.values, "upto": upto, "limit": limit}
+        return self._session.rows("recent.key_upto", values)
+
+    def _others_near(self, at: datetime) -> list[list[Row]]:
+        floor = (at - _SLACK).date().isoformat() if at.year > 1 else ""
+        ceiling = (at + _SLACK).date().isoformat() if at.year < _LAST_YEAR else _LAST
+        found = self._others.get((floor, ceiling))
+        if found is None:
+            others = _Rows(self._session, "other")
+            found = self._others[floor, ceiling] = [
+                [row for row in others.of(wanted, floor) if row[3] < ceiling]
+                for wanted in self._ranges
+            ]
+        return found
 
 
 def versions_in(
