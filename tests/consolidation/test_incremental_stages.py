@@ -359,12 +359,35 @@ changes_of_near_texts = st.lists(
 
 @needs_rapidfuzz
 @pytest.mark.sampled
+@pytest.mark.parametrize("new_stores", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("most", [0, 1, 100])
 @settings(MANY, max_examples=amount(12, full=2_000))
 @given(number=st.sampled_from(COMPARES_TEXTS), changes=changes_of_near_texts)
 def test_compared_texts_change_nothing_of_what_stages_say(
     new_stores: NewStores, most: int, number: int, changes: list[tuple[Any, ...]]
 ) -> None:
+    fire_after_each(new_stores, most, number, changes)
+
+
+@needs_rapidfuzz
+@pytest.mark.sampled
+@pytest.mark.parametrize("most", [0, 1, 100])
+@settings(MANY, max_examples=amount(3, full=500))
+@given(number=st.sampled_from(COMPARES_TEXTS), changes=changes_of_near_texts)
+def test_compared_texts_change_nothing_of_what_stages_say_on_a_database(
+    new_databases: NewStores, most: int, number: int, changes: list[tuple[Any, ...]]
+) -> None:
+    fire_after_each(new_databases, most, number, changes)
+
+
+def fire_after_each(
+    new_stores: NewStores, most: int, number: int, changes: list[tuple[Any, ...]]
+) -> None:
+    """Make changes, and fire twice after each.
+
+    Args:
+        most: A firing with more texts looks at all.
+    """
     history = [("change", "first", number), ("change", "second", 5)]
     for change in changes:
         history += [change, ("fire", "first", 0), ("fire", "first", 0)]

@@ -266,16 +266,34 @@ async def run(new_stores: NewStores, history: Iterable[tuple[Any, ...]]) -> int:
             return story.pruned
 
 
-@settings(
+MANY = settings(
     max_examples=amount(30, full=3_000),
     deadline=None,
     # Each example makes its own stores.
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
+FEW = settings(MANY, max_examples=amount(6, full=600))
+
+
+@pytest.mark.parametrize("new_stores", ["sqlite"], indirect=True)
+@MANY
 @given(history=histories)
 def test_pruning_changes_nothing_that_a_reader_of_the_log_sees(
     new_stores: NewStores, history: list[tuple[Any, ...]]
 ) -> None:
+    prune_at_last(new_stores, history)
+
+
+@FEW
+@given(history=histories)
+def test_pruning_changes_nothing_that_a_reader_of_the_log_sees_in_a_database(
+    new_databases: NewStores, history: list[tuple[Any, ...]]
+) -> None:
+    prune_at_last(new_databases, history)
+
+
+def prune_at_last(new_stores: NewStores, history: list[tuple[Any, ...]]) -> None:
+    """Run a history, then fire, prune and follow, and fire again."""
     ends = [*FIRED, ("prune", 20), ("prune", 20), *(("follow", number) for number in FOLLOWERS)]
 
     asyncio.run(run(new_stores, [*history, *ends, *FIRED]))
