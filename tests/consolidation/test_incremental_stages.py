@@ -91,7 +91,7 @@ fires = st.tuples(
     st.just("fire"), st.sampled_from(["first", "second"]), st.sampled_from([0, 1, 30, 60, 300])
 )
 numbers = st.integers(0, 9)
-steps = st.one_of(
+usual_steps = st.one_of(
     puts,
     puts,
     fires,
@@ -106,6 +106,9 @@ steps = st.one_of(
     ),
     st.tuples(st.just("backfill"), st.sampled_from(["first", "second"])),
     st.tuples(st.just("change"), st.sampled_from(["first", "second"]), st.integers(0, 12)),
+)
+steps = st.one_of(
+    usual_steps,
     st.tuples(st.just("file"), st.sampled_from(["lose", "damage", "lock", "unnote"])),
     st.tuples(st.just("break"), st.integers(0, 3)),
 )
