@@ -18,7 +18,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
-SECONDS = 10.0
+SECONDS = 20.0
 """The processor time that the collection of the default tests may take in one process."""
 
 LARGE = [

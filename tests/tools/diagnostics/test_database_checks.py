@@ -330,7 +330,9 @@ async def test_host_whose_clock_is_off_is_a_finding(
     async with tenure:
         found = await asyncio.to_thread(find_when_there_is_a_host, site)
 
-    assert "+5.0 s" in found["host.clock"].problem
+    ahead = re.search(r"\+(\S+) s ", found["host.clock"].problem)
+    assert ahead is not None
+    assert 4 < float(ahead[1]) <= 5  # the answer of the database took the rest
     assert "host.clock" not in find(site)
 
 
