@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import tempfile
-from collections.abc import Callable, Coroutine, Iterable, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -30,6 +30,7 @@ from tests.support.oracle import (
     claims_in,
     current_claims,
     fact_id,
+    plain_id,
     replaced_ids,
 )
 from tests.support.providers import AnyFactStore, NewStores, Provider, new_files, path_of
@@ -100,6 +101,8 @@ class StoreAndOracle:
     undone: dict[str, str] = field(default_factory=dict)
     erased: bool = False
     erased_ids: set[str] = field(default_factory=set)
+    quarantined: set[tuple[str, str]] = field(default_factory=set)
+    """The episodes with unreadable claims, each with the names of these in the ledger."""
     fired: int = 0
     moments: int = 0
     multi: set[tuple[str, str]] = field(default_factory=lambda: set(MULTI))
@@ -148,6 +151,9 @@ class StoreAndOracle:
                 continue
             episode = self.episodes[version.id]
             readable = bool(claims_in(episode, "facts"))
+            if version.matched:
+                names = unreadable_ids(episode, fired.then_emits)
+                self.quarantined |= {(version.id, name) for name in names}
             if version.matched or known.get(version.id, (0, None))[1] is not None:
                 claimed = episode if version.matched and readable else None
                 self.evaluations.append(
@@ -195,6 +201,7 @@ class StoreAndOracle:
             for channel in fired.then_emits
             for name in (fact_id(channel, evaluation.eid), *fact_ids_of(evaluation, channel))
         }
+        gone |= {name for eid, name in self.quarantined if eid in eids}
         self.evaluations = [one for one in self.evaluations if one.eid not in eids]
         self.edits = [
             (firing, name, claim)
@@ -261,6 +268,16 @@ class StoreAndOracle:
             if claim.asserts
         }
         return max(evaluation.seq for evaluation, _ in found) if name in promoted else 0
+
+
+def unreadable_ids(episode: dict[str, Any], channels: Iterable[str]) -> Iterator[str]:
+    """Yield the fact ids of the parts of an episode that make no claim."""
+    triples = episode["metadata"].get("triples")
+    for channel in channels:
+        found = {claim.fact_id for claim in claims_in(episode, channel)}
+        parts = range(len(triples)) if isinstance(triples, list) else ()
+        names = (plain_id(channel, f"{episode['id']}#{part + 1}") for part in parts)
+        yield from (name for name in names if name not in found)
 
 
 def fact_ids_of(evaluation: RecordedEvaluation, channel: str) -> list[str]:
