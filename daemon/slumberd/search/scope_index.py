@@ -364,7 +364,7 @@ class ScopeIndex:
             self._vectors.append(text, short=self._words.is_short(number))
 
     def _recognise(self, words: Sequence[str]) -> str | None:
-        """Return the language of a text; a stop word that is a name in this scope tells none."""
+        """Return the language of a text. Stop words that are names in this scope do not count."""
         if not self._kept.isdisjoint(words):
             words = [word for word in words if word not in self._kept]
         return recognise(words)
