@@ -2,10 +2,12 @@
 
 The bench prints one table: each figure with its spread, its processor time and its target. Figures
 that are compared are measured in turns, in one run; nothing else should run on the machine. The
-bench exits with 1 when it misses a target. It prints the commit, and the load of the machine
-before and after. What a run leaves out has a row that says so. The section ``year`` takes hours, so
-it runs only when it is named. With ``--profile`` the bench measures nothing: it samples one
-consolidation, and prints where the time was spent.
+bench exits with 1 when it misses a target. It prints the commit, and the load of the machine before
+and after. What a run leaves out has a row that says so. Each thing is measured ``--times`` times,
+but not again when that has taken ``--patience`` seconds. The section ``year`` takes hours, so it
+runs only when it is named. ``python -m tests.bench.figures FILE`` takes the figures of a run into
+the documentation. With ``--profile`` the bench measures nothing: it samples one consolidation, and
+prints where the time was spent.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import orjson
 
 from tests.bench import (
     auditing,
+    chats,
     commands,
     consolidating,
     firing,
@@ -43,7 +46,7 @@ from tests.bench import (
     start,
     year,
 )
-from tests.bench.databases import Workshop
+from tests.bench.databases import PATIENCE_SECONDS, Workshop
 from tests.bench.measuring import Table, commit
 from tests.year.stream import Size
 
@@ -59,6 +62,7 @@ SECTIONS: dict[str, Callable[[Table, Workshop], None]] = {
     postgres.SECTION: postgres.measure,
     hosts.SECTION: hosts.measure,
     moving.SECTION: moving.measure,
+    chats.SECTION: chats.measure,
     search.SECTION: search.measure,
     first_search.SECTION: first_search.measure,
     staging.SECTION: staging.measure,
@@ -105,7 +109,7 @@ def main(words: list[str]) -> int:
     with TemporaryDirectory(prefix="slumberd-bench-") as spare:
         folder = options.keep or Path(spare)
         folder.mkdir(parents=True, exist_ok=True)
-        shop = Workshop(folder, times=options.times, **sizes)
+        shop = Workshop(folder, times=options.times, patience=options.patience, **sizes)
         if options.profile:
             profiling.profile(shop)
             return 0
@@ -124,6 +128,13 @@ def _parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
     parser.add_argument("--times", type=int, default=5, help="how often each thing is measured")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=PATIENCE_SECONDS,
+        metavar="SECONDS",
+        help="a measurement is not repeated after so long",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write all figures")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="use, and leave, databases here")
     parser.add_argument("--tiny", action="store_true", help="on a few episodes, to try it out")

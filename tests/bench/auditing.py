@@ -46,7 +46,7 @@ def measure(table: Table, shop: Workshop) -> None:
 
 def _rate(table: Table, shop: Workshop, home: Home, words: str, bound: Bound | None) -> None:
     """Add the rows a second of a command, its start included, and its memory."""
-    results = [_audit(home, words.split()) for _ in range(shop.times)]
+    results = [_audit(home, words.split()) for _ in shop.turns()]
     rows, costs = results[0][0], [cost for _, cost in results]
     name = f"{rows:,} rows, `{words}`"
     rates = [rows / cost.wall for cost in costs]

@@ -28,7 +28,7 @@ def measure(table: Table, shop: Workshop) -> None:
     _processor_seconds("demo", "--keep", str(folder))
     config = ["--config", str(folder / "slumberd.yaml")]
     values: dict[str, list[float]] = {words: [] for words in MOST_SECONDS}
-    for _ in range(shop.times):
+    for _ in shop.turns():
         for words, seconds in values.items():
             seconds.append(_processor_seconds(*config, *words.split()))
     for words, seconds in values.items():

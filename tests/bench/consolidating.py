@@ -35,11 +35,11 @@ def measure(table: Table, shop: Workshop) -> None:
     What the same command takes when nothing is pending is not the consolidation's, and is left
     out of the ratio.
     """
-    starts = [_nothing_pending(shop) for _ in range(shop.times)]
+    starts = [_nothing_pending(shop) for _ in shop.turns()]
     table.seconds(SECTION, "`fire`, nothing pending", starts)
     start = median(cost.wall for cost in starts)
     for count in (shop.middle, shop.large):
-        pairs = [_pair(shop, count) for _ in range(shop.times)]
+        pairs = [_pair(shop, count) for _ in shop.turns()]
         ours, floor = [first for first, _ in pairs], [second for _, second in pairs]
         what = f"{count:,} episodes"
         table.seconds(SECTION, f"{what}, `fire`", ours)
@@ -62,7 +62,7 @@ def _measure_whole(table: Table, shop: Workshop, start: Cost) -> None:
         start: What a command takes that has nothing to do.
     """
     what = f"{shop.middle:,} episodes"
-    found = [_import_and_fire(shop, shop.middle, start) for _ in range(shop.times)]
+    found = [_import_and_fire(shop, shop.middle, start) for _ in shop.turns()]
     put, imported, fired, *floors = map(list, zip(*found, strict=True))
     by_name = dict(zip(FLOORS, floors, strict=True))
     parts = {"`put_many`": put, "`import`": imported, "`fire` after it": fired, **by_name}

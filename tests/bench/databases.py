@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ from tests.year.stream import Size
 
 USERS = 1_000
 REPEATED = 0.25
+
+PATIENCE_SECONDS = 60.0
+"""After this time a measurement is not repeated."""
 
 
 def episodes(count: int, *, seed: int = 1) -> Iterator[dict[str, Any]]:
@@ -56,6 +60,7 @@ class Workshop:
         middle: How many are many.
         large: How many are very many.
         times: How often each thing is measured.
+        patience: After so many seconds a measurement is not repeated.
         year: How large the simulated year is.
     """
 
@@ -64,8 +69,17 @@ class Workshop:
     middle: int = 100_000
     large: int = 1_000_000
     times: int = 5
+    patience: float = PATIENCE_SECONDS
     year: Size = field(default_factory=Size)
     _homes: int = field(default=0, init=False)
+
+    def turns(self) -> Iterator[int]:
+        """Yield the number of each turn of a measurement: `times`, or fewer when they take long."""
+        began = time.monotonic()
+        for number in range(self.times):
+            if number and time.monotonic() - began > self.patience:
+                return
+            yield number
 
     def pending(self, count: int) -> Path:
         """Return a state directory with so many episodes and no facts; only to be copied."""

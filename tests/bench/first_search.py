@@ -67,7 +67,7 @@ def measure(table: Table, shop: Workshop) -> None:
     for way in _WAYS:
         state, count = states[way.kind], counts[way.kind]
         built, loaded = [], []
-        for _ in range(shop.times):
+        for _ in shop.turns():
             remove_all_indexes(state)
             building = _processor_seconds(state, "user", way)
             start = _processor_seconds(state, "nobody", way)

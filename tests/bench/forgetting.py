@@ -50,7 +50,7 @@ class Erasing(NamedTuple):
 def measure(table: Table, shop: Workshop) -> None:
     """Forget two users, one after the other, in fresh copies of the databases."""
     count = 3 * shop.middle
-    runs = [_measure_once(shop, count) for _ in range(shop.times)]
+    runs = [_measure_once(shop, count) for _ in shop.turns()]
     for place, name in enumerate(("the first", "a later one")):
         erasures = [erasures[place] for erasures in runs]
         what = f"1 user of {USERS:,}, {count:,} episodes, {name}"

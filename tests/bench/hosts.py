@@ -104,7 +104,7 @@ def measure(table: Table, shop: Workshop) -> None:
     count = _BACKLOG * shop.small
     sides = [_Side(division) for division in DIVISIONS]
     with running_server_on_disk(**SETTINGS) as server, running_server_on_disk(**SETTINGS) as other:
-        for _ in range(shop.times):
+        for _ in shop.turns():
             for side in sides:
                 servers = (server, other)[: side.division.servers]
                 side.costs.append(_consolidate(shop, servers, side.division, count))
@@ -208,7 +208,7 @@ def _measure_few_puts(table: Table, shop: Workshop, server: OwnServer, shards: i
             ("at rest", partial(time.sleep, seconds)),
             (f"with {PUTS_A_MINUTE} puts a minute", put),
         ):
-            shares = [_shares_of_a_core(server, pid, work) for _ in range(shop.times)]
+            shares = [_shares_of_a_core(server, pid, work) for _ in shop.turns()]
             for place, who in enumerate(("host", "server")):
                 label = f"{Division(1, shards).name}, {what}: {who}, of a core"
                 table.add(Line(SECTION, label, "%", [share[place] for share in shares]))

@@ -31,7 +31,7 @@ def measure(table: Table, shop: Workshop) -> None:
     with _enough_files():
         home = shop.home(shop.consolidated(shop.small), start="now", settings=_SERVE)
         with open_daemon(home), put_by_sql(home) as put:
-            for turn in range(shop.times):
+            for turn in shop.turns():
                 ids = [f"{turn}-{number}" for number in range(PUTS_EACH)]
                 alone += [1e3 * put_to_fact(home, put, f"alone-{id}") for id in ids]
                 with _held_connections(home.state / "http.sock"):

@@ -85,7 +85,7 @@ class Line:
             "median": self.value,
             "values": list(self.values),
             "processor_seconds": list(self.processor),
-            "bound": self.bound and f"{self.bound.side} {self.bound.number:g}",
+            "bound": self.bound and f"{self.bound.side} {shown(self.bound.number)}",
             "kept": self.kept,
         }
 
@@ -133,18 +133,19 @@ class Table:
 
 
 def _row(line: Line) -> str:
-    spread = f"{_shown(min(line.values))}..{_shown(max(line.values))}"
+    spread = f"{shown(min(line.values))}..{shown(max(line.values))}"
     processor = f"{median(line.processor):.2f} s" if line.processor else ""
     target = ""
     if line.bound is not None:
         result = "kept" if line.kept else "MISSED"
-        target = f"{line.bound.side} {line.bound.number:g}: {result}"
+        target = f"{line.bound.side} {shown(line.bound.number)}: {result}"
     name = f"{line.section}: {line.name}"
-    value = f"{_shown(line.value)} {line.unit}"
+    value = f"{shown(line.value)} {line.unit}"
     return f"{name:58} {value:>12} {spread:>22} {processor:>8}  {target}".rstrip()
 
 
-def _shown(value: float) -> str:
+def shown(value: float) -> str:
+    """Return a figure with the digits that mean something."""
     if value >= 1_000:  # more digits mean nothing
         return f"{value:,.0f}"
     return f"{value:.3g}"

@@ -59,7 +59,7 @@ async def _moves(address: str, shop: Workshop) -> list[Cost]:
         for first in range(0, len(batch), _BATCH):
             await memory.put_many(batch[first : first + _BATCH])
         await world.fire(batch=_BATCH)
-        for _ in range(shop.times):
+        for _ in shop.turns():
             began, used = time.monotonic(), _processor_seconds()
             moved = await world.move(USER)
             costs.append(Cost(time.monotonic() - began, _processor_seconds() - used))

@@ -94,17 +94,17 @@ def measure(table: Table, shop: Workshop) -> None:
 async def _compare(table: Table, shop: Workshop, server: OwnServer, batch: int) -> None:
     count = shop.middle
     ours, theirs = Side("SQLite"), Side("PostgreSQL")
-    for _ in range(shop.times):
+    for _ in shop.turns():
         for side in (ours, theirs):
             with _new_stores(side.name, shop, server) as (provider, meter):
                 await _put_and_fire(side, provider, meter, count=count, batch=batch)
     for side in (ours, theirs):
         if batch == BATCHES[0]:
-            _add_costs(table, f"put_many, {side.name}", side.puts, count)
-        _add_costs(table, f"fire, batches of {batch:,}, {side.name}", side.firings, count)
+            _add_costs(table, f"`put_many`, {side.name}", side.puts, count)
+        _add_costs(table, f"`fire`, batches of {batch:,}, {side.name}", side.firings, count)
     if batch == BATCHES[0]:
-        _add_ratio(table, "put_many", theirs.puts, ours.puts)
-    _add_ratio(table, f"fire, batches of {batch:,}", theirs.firings, ours.firings)
+        _add_ratio(table, "`put_many`", theirs.puts, ours.puts)
+    _add_ratio(table, f"`fire`, batches of {batch:,}", theirs.firings, ours.firings)
 
 
 async def _put_and_fire(
@@ -152,7 +152,7 @@ def _add(table: Table, name: str, unit: str, values: Sequence[float]) -> None:
 async def _measure_short_firings(table: Table, shop: Workshop, server: OwnServer) -> None:
     """Measure a minute of a daemon with 100 firings, each of one new episode."""
     ours, theirs = Side("SQLite"), Side("PostgreSQL")
-    for number in range(shop.times):
+    for number in shop.turns():
         for side in (ours, theirs):
             with _new_stores(side.name, shop, server) as (provider, meter):
                 async with provider.memory() as memory, provider.facts() as facts:
@@ -188,9 +188,9 @@ def _measure_daemons(table: Table, shop: Workshop, server: OwnServer) -> None:
             time.sleep(STARTUP_SECONDS * share)
             pids = {"active daemon": first.process.pid, "standby": second.process.pid}
             for name_, pid in pids.items():
-                rest = [busy_share(pid, REST_SECONDS * share) for _ in range(shop.times)]
+                rest = [busy_share(pid, REST_SECONDS * share) for _ in shop.turns()]
                 _add(table, f"at rest, {name_}, of a core", "%", rest)
-            rest = [_server_share(server, REST_SECONDS * share) for _ in range(shop.times)]
+            rest = [_server_share(server, REST_SECONDS * share) for _ in shop.turns()]
             _add(table, "at rest, server for both, of a core", "%", rest)
             printed = subprocess.run(
                 [sys.executable, "-m", "tests.bench.postgres_puts", address, str(count)],
@@ -241,8 +241,8 @@ async def _measure_sizes(table: Table, shop: Workshop, server: OwnServer) -> Non
                 meter.checkpoint()
                 others = [*_portions(shop.small, seed=2)]
                 for what, work in (
-                    ("put_many", partial(_put_all, memory, others)),
-                    ("fire", partial(consolidate, memory, facts, BATCHES[-1])),
+                    ("`put_many`", partial(_put_all, memory, others)),
+                    ("`fire`", partial(consolidate, memory, facts, BATCHES[-1])),
                 ):
                     cost = await meter.measure(work)
                     name = f"{what} of {shop.small:,} after a checkpoint: WAL"

@@ -61,7 +61,7 @@ def _measure_callers(table: Table, shop: Workshop, callers: int, host: Stargraph
     ours: dict[tuple[int, Synchronous], list[Cost]]
     ours = {(least, "normal"): [], (least, "full"): [], (shop.middle, "normal"): []}
     theirs: list[Cost] = []
-    for _ in range(shop.times):
+    for _ in shop.turns():
         for (count, synchronous), costs in ours.items():
             costs.append(_put(shop, count, callers, synchronous))
         if host is not None:
@@ -114,7 +114,7 @@ def _put_by(host: Stargraph, shop: Workshop, count: int, callers: int) -> Cost:
 
 def _measure_to_bare(table: Table, shop: Workshop, callers: int, count: int) -> None:
     """Compare puts by callers with their rows in transactions of bare SQLite, as many in each."""
-    pairs = [_beside_bare(shop, callers, count) for _ in range(shop.times)]
+    pairs = [_beside_bare(shop, callers, count) for _ in shop.turns()]
     ours, bare = [first for first, _ in pairs], [second for _, second in pairs]
     table.rate(SECTION, f"bare, {callers} in a transaction, {count:,}", count, bare)
     name = f"{_CALLERS[callers][0]}, {count:,}, of the bare rate"
@@ -133,18 +133,23 @@ def _beside_bare(shop: Workshop, callers: int, count: int) -> tuple[Cost, Cost]:
 
 
 def _measure_many(table: Table, shop: Workshop, count: int) -> None:
-    pairs = [_many(shop, count) for _ in range(shop.times)]
-    ours, bare = [first for first, _ in pairs], [second for _, second in pairs]
-    table.rate(SECTION, f"put_many, {count:,}", count, ours)
+    ours: list[Cost] = []
+    bare: list[Cost] = []
+    imported: list[Cost] = []
+    for _ in shop.turns():
+        one, other = _many(shop, count)
+        ours.append(one)
+        bare.append(other)
+        if count == shop.middle:  # of fewer, the start of the command would be most of it
+            imported.append(_imported(shop, count))
+    table.rate(SECTION, f"`put_many`, {count:,}", count, ours)
     table.rate(SECTION, f"bare executemany, {count:,}", count, bare)
     pair = rates(count, ours), rates(count, bare)
-    table.ratio(SECTION, f"put_many, {count:,}, of the bare rate", pair, at_least(0.55))
-    if count < shop.middle:
-        return  # the start of the command would be most of it
-    imported = [_imported(shop, count) for _ in range(shop.times)]
-    table.rate(SECTION, f"the command `import`, {count:,}", count, imported)
-    pair = rates(count, imported), rates(count, ours)
-    table.ratio(SECTION, f"import, {count:,}, of put_many's rate", pair, at_least(0.6))
+    table.ratio(SECTION, f"`put_many`, {count:,}, of the bare rate", pair, at_least(0.55))
+    if imported:
+        table.rate(SECTION, f"the command `import`, {count:,}", count, imported)
+        pair = rates(count, imported), rates(count, ours)
+        table.ratio(SECTION, f"`import`, {count:,}, of put_many's rate", pair, at_least(0.6))
 
 
 def _many(shop: Workshop, count: int) -> tuple[Cost, Cost]:

@@ -85,15 +85,13 @@ async def _measure(table: Table, shop: Workshop) -> None:
     ):
         reads = [_reads(world) for world in (small, middle, large)]
         for name in reads[0]:
-            took = [[await _took(by_name[name]) for by_name in reads] for _ in range(shop.times)]
+            took = [[await _took(by_name[name]) for by_name in reads] for _ in shop.turns()]
             *fewer, many = zip(*took, strict=True)
             _line(table, f"{name}, of {shop.large:,}", many)
             _level(table, name, many, list(zip(sizes, fewer, strict=False)))
     async with _opened(shop, states[0], sizes[0], spoken=shop.middle) as world:
         for name, read in _reads_of_a_talker(world).items():
-            _line(
-                table, f"{name} of {shop.middle:,}", [await _took(read) for _ in range(shop.times)]
-            )
+            _line(table, f"{name} of {shop.middle:,}", [await _took(read) for _ in shop.turns()])
 
 
 def _line(table: Table, name: str, took: Sequence[Took]) -> None:

@@ -51,10 +51,9 @@ def measure(table: Table, shop: Workshop) -> None:
     with reference(SECTION) as host:
         if host is None:
             return
-        pairs = [_pair(shop, count, host) for _ in range(shop.times)]
+        turns = [(*_pair(shop, count, host), _command(shop, many)) for _ in shop.turns()]
         _measure_calls(table, shop, host)
-    ours, theirs = [first for first, _ in pairs], [second for _, second in pairs]
-    commands = [_command(shop, many) for _ in range(shop.times)]
+    ours, theirs, commands = map(list, zip(*turns, strict=True))
     table.rate(SECTION, f"{count:,} episodes by Stargraph", count, theirs)
     table.rate(SECTION, f"{count:,} episodes", count, ours)
     table.rate(SECTION, f"{many:,} episodes, the command `fire`", many, commands)
@@ -70,7 +69,7 @@ def _measure_calls(table: Table, shop: Workshop, host: Stargraph) -> None:
     home = shop.home(shop.pending(count))
     host.ask("bootstrap", home.state)
     ours, theirs = [], []
-    for _ in range(2 * shop.times):
+    for _ in shop.turns():
         ours.append(_called(home))
         theirs.append(Cost(**host.ask("timed_read", home.state)))
     _remove(home)

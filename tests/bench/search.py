@@ -182,7 +182,7 @@ async def _ask_beside(
     await ask("one")
     await ask("other")
     alone, beside = [], []
-    for _ in range(shop.times):
+    for _ in shop.turns():
         alone.append(median(await ask("one")))
         others = [asyncio.ensure_future(ask_again()) for _ in range(AT_ONCE)]
         beside.append(median(await ask("one")))

@@ -209,7 +209,7 @@ def _measure_idle(table: Table, shop: Workshop, share: float) -> None:
         home.rule(f"rule-{number}", cadence=cadence, start="now", when_filter=condition)
     with open_daemon(home) as process:
         time.sleep(STARTUP_SECONDS * share)
-        shares = [busy_share(process.pid, IDLE_SECONDS * share) for _ in range(shop.times)]
+        shares = [busy_share(process.pid, IDLE_SECONDS * share) for _ in shop.turns()]
         resident = resident_mebibytes(process.pid)
     name = f"idle with {RULES:,} rules"
     table.add(Line(SECTION, f"{name}, of a core", "%", shares, bound=at_most(0.5)))

@@ -45,15 +45,14 @@ COMPARED: tuple[Literal["jaccard", "fuzzy", "vectors"], ...] = ("jaccard", "fuzz
 
 def measure(table: Table, shop: Workshop) -> None:
     """Run each stage on episodes of many users, and `dedup` on unique episodes of one user."""
-    base = [_fire(shop, []) for _ in range(shop.times)]
-    count = 10 * shop.small
-    table.seconds(SECTION, f"a firing with nothing pending, {count:,} episodes", base)
     for name, stage in STAGES.items():
-        costs = [_fire(shop, [stage]) for _ in range(shop.times)]
+        turns = [(_fire(shop, []), _fire(shop, [stage])) for _ in shop.turns()]
+        base, costs = map(list, zip(*turns, strict=True))
+        table.seconds(SECTION, f"a firing with nothing pending, {10 * shop.small:,} episodes", base)
         table.seconds(SECTION, f"... with `{name}`", costs)
         table.ratio(SECTION, f"... with `{name}`, to none", (_walls(costs), _walls(base)))
     for method, seconds in UNIQUE_SECONDS.items():
-        unique = [_fire_unique(shop, method) for _ in range(shop.times)]
+        unique = [_fire_unique(shop, method) for _ in shop.turns()]
         name = f"`dedup` by `{method}` of {2 * shop.small:,} unique episodes"
         table.seconds(SECTION, name, unique, at_most(seconds))
     _measure_new(table, shop)

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.nightly]
     "section",
     [
         "audit",
+        "chats",
         "commands",
         "consolidate",
         "fire",
@@ -38,7 +39,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 def test_a_section_of_the_bench_measures_and_writes_its_figures(
     tmp_path: Path, section: str, request: pytest.FixtureRequest
 ) -> None:
-    if section in {"hosts", "moving", "postgres", "search"}:
+    if section in {"chats", "hosts", "moving", "postgres", "search"}:
         request.getfixturevalue("postgres")  # skips, or fails, without a server
     figures = tmp_path / "figures.json"
 

@@ -1,0 +1,140 @@
+"""Take the figures of a bench into the documentation: ``python -m tests.bench.figures FILE``.
+
+``python -m tests.bench --json FILE`` measures, and writes the file. This command copies it to
+``tests/bench/figures.json``, without the single values of each figure, and writes the page
+``docs/project/bench.md``. Without FILE it does so with the figures that are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import orjson
+
+from tests.bench.measuring import shown
+from tests.support.repository import ROOT
+
+FIGURES = Path(__file__).with_name("figures.json")
+PAGE = ROOT / "docs" / "project" / "bench.md"
+
+TITLES = {
+    "consolidate": "From pending episodes to facts",
+    "fire": "A firing of 100 new episodes",
+    "put": "Puts and imports",
+    "read": "Reads, in shares of what they may take",
+    "audit": "The audit, and facts of another time",
+    "forget": "Erasing a user",
+    "serve": "The running daemon",
+    "http": "Clients of the HTTP interface",
+    "postgres": "PostgreSQL beside SQLite",
+    "hosts": "Several hosts",
+    "moving": "Moving a user to another shard",
+    "chats": "Plain chats",
+    "search": "Search among facts",
+    "first-search": "The first search of a process",
+    "stages": "Stages of a rule",
+    "start": "The start of a daemon",
+    "commands": "Short commands",
+    "stargraph": "Stargraph beside slumberd",
+    "year": "A simulated year",
+}
+"""The heading of each section."""
+
+_HEAD = """\
+# All figures of one bench
+
+[Benchmarks](benchmarks.md) explains these figures, and what bounds the missed aims. Do not edit
+this page: `python -m tests.bench.figures FILE` writes it from the file of one run,
+`python -m tests.bench --json FILE`.
+
+Commit `{commit}`, Python {python}, SQLite {sqlite}, {processors} processors. The load was
+{before:.1f} before the run, and {after:.1f} at its end.
+
+A figure is the median. In brackets are the lowest and the highest, when a thing was measured more
+than once. "Processor" is the processor time beside a wall time. {missed} of {bounded} aims are
+missed.
+"""
+
+
+def main() -> None:
+    """Write the figures that the command line names."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.figures", description=__doc__)
+    parser.add_argument("file", type=Path, nargs="?", default=FIGURES, metavar="FILE")
+    document = orjson.loads(parser.parse_args().file.read_bytes())
+    for line in document["lines"]:
+        if values := line.pop("values", None):
+            line |= {"lowest": min(values), "highest": max(values), "times": len(values)}
+            line["processor_seconds"] = median(line["processor_seconds"] or [0])
+    FIGURES.write_bytes(_in_lines(document))
+    PAGE.write_text(page(document), "utf-8")
+
+
+def _in_lines(document: dict[str, Any]) -> bytes:
+    """Return a document as JSON with a line for each figure."""
+    lines = b",\n".join(map(orjson.dumps, document["lines"]))
+    return b'{"machine":%b,\n"lines":[\n%b\n]}\n' % (orjson.dumps(document["machine"]), lines)
+
+
+def page(document: dict[str, Any]) -> str:
+    """Return the page with all figures of a run."""
+    machine, lines = document["machine"], document["lines"]
+    bounded = [line for line in lines if line["bound"]]
+    head = _HEAD.format(
+        **{name: machine[name] for name in ("commit", "python", "sqlite", "processors")},
+        before=machine["load"][0],
+        after=machine["load_after"][0],
+        missed=sum(not line["kept"] for line in bounded),
+        bounded=len(bounded),
+    )
+    return "\n".join([head, *_missed(bounded), *_tables(lines)])
+
+
+def _missed(lines: list[dict[str, Any]]) -> Iterator[str]:
+    yield "## Missed aims\n"
+    yield "| section | what | aim | measured |"
+    yield "|---|---|---|---|"
+    for line in lines:
+        if not line["kept"]:
+            aim, measured = _aim(line), _measured(line)
+            yield f"| {TITLES[line['section']]} | {_name(line)} | {aim} | {measured} |"
+    yield ""
+
+
+def _tables(lines: list[dict[str, Any]]) -> Iterator[str]:
+    for section, some in groupby(lines, key=lambda line: str(line["section"])):
+        yield f"## {TITLES[section]}\n"
+        yield f"`python -m tests.bench {section}`\n"
+        yield "| what | aim | measured | processor | |"
+        yield "|---|---|---|---|---|"
+        yield from map(_row, some)
+        yield ""
+
+
+def _row(line: dict[str, Any]) -> str:
+    seconds = line["processor_seconds"]
+    processor = f"{shown(seconds)} s" if seconds else ""
+    cells = _name(line), _aim(line), _measured(line), processor, "" if line["kept"] else "missed"
+    return f"| {' | '.join(cells)} |"
+
+
+def _name(line: dict[str, Any]) -> str:
+    name: str = line["name"]
+    return name[0].upper() + name[1:]
+
+
+def _aim(line: dict[str, Any]) -> str:
+    return f"{line['bound']} {line['unit']}".strip() if line["bound"] else ""
+
+
+def _measured(line: dict[str, Any]) -> str:
+    spread = f" ({shown(line['lowest'])} to {shown(line['highest'])})" if line["times"] > 1 else ""
+    return f"{shown(line['median'])} {line['unit']}".strip() + spread
+
+
+if __name__ == "__main__":
+    main()
