@@ -101,17 +101,39 @@ async def test_only_the_note_of_an_unchanged_episode_is_wrong(
     assert await wrong_note(new_stores, tmp_path, happens) == problem
 
 
+COMPARED = "the note of 'e1' has a wrong compared"
+
+
 @needs_rapidfuzz
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "problem"),
     [
-        pytest.param("UPDATE stage_texts SET text = 'note' WHERE eid = 'e1'", id="another text"),
-        pytest.param("UPDATE stage_texts SET vector = x'0000' WHERE eid = 'e1'", id="a vector"),
-        pytest.param("DELETE FROM stage_texts WHERE eid = 'e1'", id="no text"),
-        pytest.param("UPDATE stage_texts SET assertion = 3 WHERE eid = 'e1'", id="an assertion"),
+        pytest.param(
+            "UPDATE stage_texts SET text = 'note' WHERE eid = 'e1'", COMPARED, id="another text"
+        ),
+        pytest.param(
+            "UPDATE stage_texts SET vector = x'0000' WHERE eid = 'e1'", COMPARED, id="a vector"
+        ),
+        pytest.param("DELETE FROM stage_texts WHERE eid = 'e1'", COMPARED, id="no text"),
+        pytest.param(
+            "UPDATE stage_texts SET assertion = 3 WHERE eid = 'e1'", COMPARED, id="an assertion"
+        ),
+        pytest.param(
+            "DELETE FROM stage_entries WHERE eid = 'e1'",
+            "the note of 'e1' is missing",
+            id="no note",
+        ),
+        pytest.param(
+            "INSERT INTO stage_entries SELECT owner, 'e9', rule, NULL, '', x'', NULL, NULL"
+            " FROM stage_entries WHERE eid = 'e1'",
+            "the note of 'e9' is of no use: no stage sees the episode",
+            id="a note of nothing",
+        ),
     ],
 )
-async def test_wrong_text_is_found(new_stores: NewStores, tmp_path: Path, damage: str) -> None:
+async def test_wrong_note_is_found(
+    new_stores: NewStores, tmp_path: Path, damage: str, problem: str
+) -> None:
     file = StageFile(tmp_path / "stages.db", "as always")
     compares = rule("tidy", stages=(Dedup(method="fuzzy"), Dedup(method="vectors")))
     found = []
@@ -129,7 +151,23 @@ async def test_wrong_text_is_found(new_stores: NewStores, tmp_path: Path, damage
                 notes.execute(damage)
             found.append(await marking.find_wrong_note(compares, window, UNBOUNDED))
 
-    assert found == ["", "the note of 'e1' has a wrong compared"]
+    assert found == ["", problem]
+
+
+async def test_nothing_is_compared_when_the_next_firing_looks_at_all(
+    new_stores: NewStores, tmp_path: Path
+) -> None:
+    with new_stores() as stores:
+        async with open_stores(stores) as home:
+            home.consolidator.note_stages_in(StageFile(tmp_path / "stages.db", "as always"))
+            await home.put(episode("e0"))
+            await home.fire(TIDY, when=NOW)
+            marking = Marking(home.memory, home.facts, 500)
+            marking.index = StageFile(tmp_path / "stages.db", "another version")
+            mark = await home.facts.watermarks.position("tidy") or BEGINNING
+            window = Window(mark, mark.seq, at=NOW, dry_run=True)
+
+            assert await marking.find_wrong_note(TIDY, window, UNBOUNDED) == ""
 
 
 async def test_comparison_of_notes_stops(new_stores: NewStores, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from slumberd.model.firing import Counts
 from slumberd.model.health import (
     BatchTotals,
     DaemonHealth,
@@ -102,3 +103,11 @@ def test_counters_and_sinks_are_added() -> None:
     assert found.tallies == LedgerCounters(
         11, 22, {"a": BatchTotals(2, 3, 4, 5), "b": BatchTotals(5)}
     )
+
+
+def test_version_counts_once_for_all_channels_of_a_batch() -> None:
+    facts = Counts(read=7, added=1, updated=2, deleted=1, noop=2, quarantined=1, restored=1)
+    marks = Counts(read=5, added=3, noop=2)
+
+    assert BatchTotals.of([facts, marks]) == BatchTotals(1, 7, 8, 1)
+    assert BatchTotals.of([]) == BatchTotals(1, 0, 0, 0)

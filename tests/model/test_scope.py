@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -71,10 +73,11 @@ def test_invalid_key_has_no_scope(key: str) -> None:
         pytest.param("\x7f", id="delete"),
         pytest.param("\x85", id="next line"),
         pytest.param("\ud800", id="lone surrogate"),
+        pytest.param(7, id="a number"),
     ],
 )
 @pytest.mark.parametrize("axis", Scope._fields)
-def test_invalid_part_is_refused_with_its_axis(axis: str, part: str) -> None:
+def test_invalid_part_is_refused_with_its_axis(axis: str, part: Any) -> None:
     scope = Scope("alice", "s1", "rag")._replace(**{axis: part})
 
     with pytest.raises(MemoryScopeError, match=axis) as caught:
