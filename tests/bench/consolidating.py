@@ -35,10 +35,12 @@ def measure(table: Table, shop: Workshop) -> None:
     What the same command takes when nothing is pending is not the consolidation's, and is left
     out of the ratio.
     """
+    shop.consolidated(shop.small)
     starts = [_nothing_pending(shop) for _ in shop.turns()]
     table.seconds(SECTION, "`fire`, nothing pending", starts)
     start = median(cost.wall for cost in starts)
     for count in (shop.middle, shop.large):
+        shop.pending(count)
         pairs = [_pair(shop, count) for _ in shop.turns()]
         ours, floor = [first for first, _ in pairs], [second for _, second in pairs]
         what = f"{count:,} episodes"

@@ -74,7 +74,10 @@ class Workshop:
     _homes: int = field(default=0, init=False)
 
     def turns(self) -> Iterator[int]:
-        """Yield the number of each turn of a measurement: `times`, or fewer when they take long."""
+        """Yield the number of each turn of a measurement: `times`, or fewer when they take long.
+
+        Build the databases of a measurement before: the time of its first turn counts, too.
+        """
         began = time.monotonic()
         for number in range(self.times):
             if number and time.monotonic() - began > self.patience:

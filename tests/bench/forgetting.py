@@ -50,6 +50,7 @@ class Erasing(NamedTuple):
 def measure(table: Table, shop: Workshop) -> None:
     """Forget two users, one after the other, in fresh copies of the databases."""
     count = 3 * shop.middle
+    shop.consolidated(count)
     runs = [_measure_once(shop, count) for _ in shop.turns()]
     for place, name in enumerate(("the first", "a later one")):
         erasures = [erasures[place] for erasures in runs]

@@ -51,6 +51,8 @@ def measure(table: Table, shop: Workshop) -> None:
     with reference(SECTION) as host:
         if host is None:
             return
+        shop.pending(count)
+        shop.pending(many)
         turns = [(*_pair(shop, count, host), _command(shop, many)) for _ in shop.turns()]
         _measure_calls(table, shop, host)
     ours, theirs, commands = map(list, zip(*turns, strict=True))

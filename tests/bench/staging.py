@@ -45,6 +45,7 @@ COMPARED: tuple[Literal["jaccard", "fuzzy", "vectors"], ...] = ("jaccard", "fuzz
 
 def measure(table: Table, shop: Workshop) -> None:
     """Run each stage on episodes of many users, and `dedup` on unique episodes of one user."""
+    shop.consolidated(10 * shop.small)
     for name, stage in STAGES.items():
         turns = [(_fire(shop, []), _fire(shop, [stage])) for _ in shop.turns()]
         base, costs = map(list, zip(*turns, strict=True))
