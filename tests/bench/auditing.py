@@ -77,7 +77,7 @@ def _measure_queries(table: Table, shop: Workshop, home: Home) -> None:
         for clock in ("valid_at", "believed_at"):
             costs = asyncio.run(_time_queries(home.state / "facts.db", user, clock, shop.times))
             allowed = QUESTION_SECONDS + EVENT_SECONDS * count
-            name = f"{clock} of {count:,} events"
+            name = f"`{clock}` of {count:,} events"
             table.add(Line(SECTION, name, "ms", [cost.wall * 1e3 for cost in costs]))
             shares = [cost.wall / allowed for cost in costs]
             table.add(Line(SECTION, f"{name}, of what it may take", "x", shares, bound=at_most(1)))

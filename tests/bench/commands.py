@@ -33,7 +33,7 @@ def measure(table: Table, shop: Workshop) -> None:
             seconds.append(_processor_seconds(*config, *words.split()))
     for words, seconds in values.items():
         limit = at_most(MOST_SECONDS[words])
-        table.add(Line(SECTION, f"slumberd {words}", "s", seconds, bound=limit))
+        table.add(Line(SECTION, f"`slumberd {words}`", "s", seconds, bound=limit))
 
 
 def _processor_seconds(*words: str) -> float:

@@ -2,7 +2,8 @@
 
 ``python -m tests.bench --json FILE`` measures, and writes the file. This command copies it to
 ``tests/bench/figures.json``, without the single values of each figure, and writes the page
-``docs/project/bench.md``. Without FILE it does so with the figures that are there.
+``docs/project/bench.md``. It takes several files, too, when their runs measured different sections
+of one commit. Without FILE it does so with the figures that are there.
 """
 
 from __future__ import annotations
@@ -57,21 +58,39 @@ Commit `{commit}`, Python {python}, SQLite {sqlite}, {processors} processors. Th
 
 A figure is the median. In brackets are the lowest and the highest, when a thing was measured more
 than once. "Processor" is the processor time beside a wall time. {missed} of {bounded} aims are
-missed.
+missed. Sections that were not measured: {left_out}.
 """
 
 
 def main() -> None:
     """Write the figures that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.figures", description=__doc__)
-    parser.add_argument("file", type=Path, nargs="?", default=FIGURES, metavar="FILE")
-    document = orjson.loads(parser.parse_args().file.read_bytes())
+    parser.add_argument("files", type=Path, nargs="*", default=[FIGURES], metavar="FILE")
+    document = _joined([orjson.loads(path.read_bytes()) for path in parser.parse_args().files])
     for line in document["lines"]:
         if values := line.pop("values", None):
             line |= {"lowest": min(values), "highest": max(values), "times": len(values)}
             line["processor_seconds"] = median(line["processor_seconds"] or [0])
     FIGURES.write_bytes(_in_lines(document))
     PAGE.write_text(page(document), "utf-8")
+
+
+def _joined(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the figures of all runs, in the order of the sections.
+
+    The load is that before the first run, and after the last one.
+    """
+    first, *_, last = [documents[0], *documents]
+    commits = {document["machine"]["commit"] for document in documents}
+    if len(commits) > 1:
+        raise SystemExit(f"the runs measured different commits: {', '.join(sorted(commits))}")
+    sections = [*TITLES]
+    lines = [line for document in documents for line in document["lines"]]
+    lines.sort(key=lambda line: sections.index(line["section"]))
+    return {
+        "machine": first["machine"] | {"load_after": last["machine"]["load_after"]},
+        "lines": lines,
+    }
 
 
 def _in_lines(document: dict[str, Any]) -> bytes:
@@ -84,12 +103,15 @@ def page(document: dict[str, Any]) -> str:
     """Return the page with all figures of a run."""
     machine, lines = document["machine"], document["lines"]
     bounded = [line for line in lines if line["bound"]]
+    measured = {line["section"] for line in lines}
+    left_out = [f"`{section}`" for section in TITLES if section not in measured]
     head = _HEAD.format(
         **{name: machine[name] for name in ("commit", "python", "sqlite", "processors")},
         before=machine["load"][0],
         after=machine["load_after"][0],
         missed=sum(not line["kept"] for line in bounded),
         bounded=len(bounded),
+        left_out=", ".join(left_out) or "none",
     )
     return "\n".join([head, *_missed(bounded), *_tables(lines)])
 

@@ -328,7 +328,7 @@ class _Asker:
     ) -> None:
         """Ask users in turn, each question in each way."""
         chosen = users[:: max(1, len(users) // count)]
-        searcher = Searcher(self._memory, self._facts)
+        searcher = Searcher(self._memory, self._facts, language=None)  # as the others score
         kept: dict[str, FactIndex] = {}
         ways = [
             Way("slumberd", partial(self._search, searcher)),

@@ -174,11 +174,21 @@ def _measure_ends(table: Table, shop: Workshop, share: float) -> None:
     stops, processor = [1e3 * wall for wall, _ in took], [computed for _, computed in took]
     table.add(Line(SECTION, "from SIGTERM to the end, in a pass", "ms", stops, processor))
     longest, computed = [max(stops)], [max(processor)]
-    table.add(Line(SECTION, "the longest of these", "ms", longest, computed, at_most(100)))
+    table.add(
+        Line(
+            SECTION,
+            "the longest time from SIGTERM to the end",
+            "ms",
+            longest,
+            computed,
+            at_most(100),
+        )
+    )
     found = _hosted(home, "overdue", str(trials), str(PASS_SECONDS * share))
     overdue = [1e3 * seconds for seconds in found]
     table.add(Line(SECTION, "from a rule's timeout to its failure", "ms", overdue))
-    table.add(Line(SECTION, "the longest of these", "ms", [max(overdue)], bound=at_most(100)))
+    name = "the longest time from a rule's timeout to its failure"
+    table.add(Line(SECTION, name, "ms", [max(overdue)], bound=at_most(100)))
     shutil.rmtree(home.folder)
 
 

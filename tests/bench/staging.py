@@ -72,12 +72,12 @@ def _measure_new(table: Table, shop: Workshop) -> None:
     first, last = found[shop.small], found[shop.large]
     name = f"one new episode above {shop.large:,}, to one above {shop.small:,}"
     table.ratio(SECTION, name, (last[0], first[0]), at_most(1.3))
-    name = f"... in a rule with `summarise`, of a user with {shop.small:,}"
+    name = f"one new episode, in a rule with `summarise`, of a user with {shop.small:,}"
     one = asyncio.run(_fire_for_one(shop, Summarise(when_more_than=20), WORDS, shop.small))
     table.add(Line(SECTION, name, "ms", [1_000 * time for time in one], bound=at_most(50)))
     for method in COMPARED:
         for count in (shop.small, 4 * shop.small):
-            name = f"... with `dedup` by `{method}`, of a user with {count:,}"
+            name = f"one new episode, `dedup` by `{method}`, of a user with {count:,}"
             one = asyncio.run(_fire_for_one(shop, Dedup(method=method), _words_of_letters(), count))
             bound = at_most(50) if count == shop.small else None
             table.add(Line(SECTION, name, "ms", [1_000 * time for time in one], bound=bound))
