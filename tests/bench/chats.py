@@ -1,7 +1,7 @@
 """Bench: plain chats become facts, by the rules of a new directory, in files and on PostgreSQL.
 
 The rules read a turn with the turns before it: the last one of the other speaker, and the last one
-of the same speaker. When nobody else speaks, the search for another speaker reads the most turns.
+of the same speaker. With one speaker, slumberd reads all last 50 turns to look for another speaker.
 """
 
 from __future__ import annotations

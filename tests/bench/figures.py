@@ -50,11 +50,11 @@ _HEAD = """\
 # All figures of one bench
 
 [Benchmarks](benchmarks.md) explains these figures, and what bounds the missed aims. Do not edit
-this page: `python -m tests.bench.figures FILE` writes it from the file of one run,
-`python -m tests.bench --json FILE`.
+this page: `python -m tests.bench.figures FILE` writes it from what
+`python -m tests.bench --json FILE` measured. Runs, one after the other: {runs}.
 
 Commit `{commit}`, Python {python}, SQLite {sqlite}, {processors} processors. The load was
-{before:.1f} before the run, and {after:.1f} at its end.
+{before:.1f} before, and {after:.1f} at the end.
 
 A figure is the median. In brackets are the lowest and the highest, when a thing was measured more
 than once. "Processor" is the processor time beside a wall time. {missed} of {bounded} aims are
@@ -88,7 +88,11 @@ def _joined(documents: list[dict[str, Any]]) -> dict[str, Any]:
     lines = [line for document in documents for line in document["lines"]]
     lines.sort(key=lambda line: sections.index(line["section"]))
     return {
-        "machine": first["machine"] | {"load_after": last["machine"]["load_after"]},
+        "machine": {
+            **first["machine"],
+            "load_after": last["machine"]["load_after"],
+            "runs": sum(document["machine"].get("runs", 1) for document in documents),
+        },
         "lines": lines,
     }
 
@@ -107,6 +111,7 @@ def page(document: dict[str, Any]) -> str:
     left_out = [f"`{section}`" for section in TITLES if section not in measured]
     head = _HEAD.format(
         **{name: machine[name] for name in ("commit", "python", "sqlite", "processors")},
+        runs=machine.get("runs", 1),
         before=machine["load"][0],
         after=machine["load_after"][0],
         missed=sum(not line["kept"] for line in bounded),
