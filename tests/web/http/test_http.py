@@ -153,7 +153,8 @@ def test_erasure_needs_the_hash_of_its_plan(daemon: HttpDaemon) -> None:
         wrong = bob.post("/v1/forget", json={**scope, "plan": "0" * 32})
         done = bob.post("/v1/forget", json={**scope, "plan": plan})
 
-        assert problem(without, 400)
+        missing = problem(without, 400)["detail"]
+        assert missing == "forget: key 'plan' is missing; POST /v1/forget/plan returns it"
         assert problem(wrong, 409)["kind"] == "VersionConflictError"
         assert done.json()["certificate"] == "slumberd.forget"
         assert bob.get("/v1/episodes", params=scope).json() == {"episodes": []}

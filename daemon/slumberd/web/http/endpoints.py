@@ -250,7 +250,8 @@ async def read_request(route: HttpRoute, request: Request) -> dict[str, Any]:
         says = "the header Idempotency-Key" if hidden[0] == route.keyed else "the path"
         raise UsageError(f"{route.operation.name}: {hidden[0]}: {says} says this; leave it out")
     if missing := [name for name in route.required if fields.get(name) is None]:
-        raise UsageError(f"{route.operation.name}: {missing[0]}: is missing")
+        remedy = route.required[missing[0]]
+        raise UsageError(f"{route.operation.name}: key {missing[0]!r} is missing; {remedy}")
     return {**fields, **route.fixed, **_outside(route, request)}
 
 

@@ -32,7 +32,7 @@ class HttpRoute:
         status: The status of an answer.
         summary: What it does, where the operation's own summary says too much.
         fixed: Fields that the path decides.
-        required: Fields that the form leaves open, and this path needs.
+        required: Fields that the form leaves open, and this path needs; what to do without each.
         in_path: The field that the id in the path is.
         right: What its caller needs, beside the operation's own right.
         conditional: The field that the header ``If-Match`` holds.
@@ -46,7 +46,7 @@ class HttpRoute:
     status: int = 200
     summary: str = ""
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    required: tuple[str, ...] = ()
+    required: Mapping[str, str] = field(default_factory=dict)
     in_path: str | None = None
     right: Right | None = None
     conditional: str | None = None
@@ -131,7 +131,7 @@ _NAMED = (
         operation=OPERATIONS["forget"],
         summary="Erase a scope, an episode or a fact for good, as its plan says.",
         fixed={"dry_run": False},
-        required=("plan",),
+        required={"plan": "POST /v1/forget/plan returns it"},
     ),
     HttpRoute(
         method="GET",
