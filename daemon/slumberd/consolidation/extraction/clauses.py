@@ -220,11 +220,19 @@ FINITE = (
     "|started|joined|quit|left|became|owns?|drives?|speaks?|eats?|drinks?|takes?|prefers?|wants?"
     "|do not|does not|did not|cannot|bought|adopted|sold|married|retired|graduated|grew|was|were"
     "|used to|teach(?:es)?|went|switched|changed|stopped|gave|broke|volunteers?|never|collects?"
-    "|just|now|currently|also|recently|lost|split|resigned|turned|relocated|no longer|still|run"
+    "|just|now|currently|also|only|mostly|mainly|recently|lost|split|resigned|turned|relocated"
+    "|no longer|still|run"
 )
 """The verbs with which a clause may begin that has its subject from the clause before."""
 
 _SUBJECT = "I|we|he|she|they|it|you|my|our|his|her|there|this|that"
+_RESTRICTION = (
+    "only|just|mostly|mainly|especially|particularly|rather|rarely|seldom|hardly|barely|never|even"
+    "|sometimes|occasionally|usually|normally|often|always|typically|generally|apart from|sadly"
+    "|unfortunately|luckily|fortunately|thankfully"
+)
+"""The words after a comma that say how far a statement holds; what follows is no part of a list."""
+
 _BREAK = re.compile(
     rf";\s*|\s[-\u2013\u2014]+\s|\u2014|\s*[()\[\]]\s*|\s*\.{{2,}}\s*|\u2026|:\s+|[{CUT}]+"
     r"|[\u2190-\u2bff\U0001f000-\U0001faff\ufe0f]+"
@@ -233,10 +241,14 @@ _BREAK = re.compile(
     r"|,\s+(?:and|so|then)\s+(?:(?!(?:maybe|perhaps|probably|hopefully|if|unless|when|that|he|she"
     r"|they|you|I|we)\b)[a-z]+\s+){1,4}(?=(?:I|we)\b)|,\s+(?=since\b)"
     r"|,\s+(?=(?-i:[A-Z])\w+ (?:is|has|lives|works|moved)\b)"
-    rf"|,\s*(?=(?:{_SUBJECT}|who|where|which|not|now|mostly|especially)\b)"
+    rf"|,\s*(?=(?:{_SUBJECT}|who|where|which|not|now|{_RESTRICTION})\b)"
+    r"|,\s+(?=(?-i:[a-z])[\w'-]*(?:\s+(?:(?:and|or)\s+)?(?!(?:and|or)\b)[\w'-]+){0,2}?"
+    r"\s+(?:is|are|was|were|has|have|does|do|can|will|not|less)\b)"
     rf"|\s+(?=who\s)|\s+(?=where\s+I\b)"
     r"|,\s+(?=(?:living|working|studying|based) (?:in|at|as|for)\b)"
-    rf"|,?\s+and\s+(?=(?:{FINITE})\b)|,\s+(?=(?:moved|got|started|joined|became|quit|have|am)\b)",
+    rf"|,?\s+and\s+(?=(?:{FINITE})\b)"
+    r"|,\s+(?=(?:moved|got|started|joined|became|quit|have|am|loves?|hates?|dislikes?|prefers?|adores?"
+    r"|enjoys?|cannot stand|do not)\b)",
     re.IGNORECASE,
 )
 _OPENER = re.compile(

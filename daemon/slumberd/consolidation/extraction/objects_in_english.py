@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from slumberd.consolidation.extraction.clauses import CUT
 from slumberd.consolidation.extraction.normalisers import MONTHS, WEEKDAYS, read_number
@@ -137,11 +137,19 @@ def listed(text: str) -> list[str]:
     for part in parts[1:]:
         words = part.split()
         limit = 3 if has_and else 2
-        if len(words) > limit or _NO_OBJECT.match(part.strip()):
+        if len(words) > limit or _NO_OBJECT.match(part.strip()) or _COMMENT.fullmatch(part.strip()):
             break
         entries.append(part)
     return [entry.strip() for entry in entries]
 
+
+_COMMENT = re.compile(
+    r"(?!(?:jelly|family|lily|holly|jolly|fly|butterfly|dragonfly|firefly|assembly)$)(?-i:[a-z]+)ly"
+    r"|whatever|hands down|no doubt|for sure|period|sir|madam|ma'am|mate|doc|doctor|man|guys|folks"
+    r"|bud|buddy|pal|love|dear|mostly|et cetera|etc|to be honest|in fact|believe it or not",
+    re.IGNORECASE,
+)
+"""What a speaker adds after a comma without going on with the list, as in ``cats, sadly``."""
 
 _SEPARATOR = re.compile(r"\s*,\s*(?:and |or |& )?(?:also )?|\s+(?:and|or|&|nor)\s+(?:also )?")
 
@@ -310,10 +318,19 @@ _KIND = re.compile(
 
 def read_names(text: str, vocabulary: Vocabulary) -> list[Object]:
     """Return names of people or animals: each one or two words in capitals."""
-    found: list[Object] = []
+    return [*names_in(text, vocabulary, _LISTS_WITHOUT_NAMES)]
+
+
+def names_in(text: str, vocabulary: Vocabulary, without: Sequence[str]) -> list[str]:
+    """Return names of people or animals at the start of a text.
+
+    Args:
+        without: The lists of the vocabulary whose words are no names here.
+    """
+    found: list[str] = []
     for entry in _SEPARATOR.split(cut(text)):
         match = _NAME.match(entry)
-        if match is None or _not_name(match[0], vocabulary):
+        if match is None or _not_name(match[0], vocabulary, without):
             break
         found.append(match[0].removesuffix("'s"))
     return found
@@ -327,13 +344,15 @@ _NOT_NAMES = word_set(
 )
 
 
-def _not_name(name: str, vocabulary: Vocabulary) -> bool:
+_LISTS_WITHOUT_NAMES = ("nationalities", "religions", "languages", "traits", "diets", "jobs")
+
+
+def _not_name(name: str, vocabulary: Vocabulary, without: Sequence[str]) -> bool:
     word = name.split()[0]
-    lists = ("nationalities", "religions", "languages", "traits", "diets", "jobs")
     return (
         word in _NOT_NAMES
         or word.casefold() in _CALENDAR_NAMES
-        or any(vocabulary.holds(each, name) for each in lists)
+        or any(vocabulary.holds(each, name) for each in without)
     )
 
 

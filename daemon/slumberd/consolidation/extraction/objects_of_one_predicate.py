@@ -164,9 +164,8 @@ def _siblings(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 
 def _allergens(text: str, vocabulary: Vocabulary) -> list[Object]:
-    entries = re.split(r"\s*,\s*(?:and |or )?|\s+(?:and|or|&)\s+", cut(text, strict=True))
     found: list[Object] = []
-    for entry in entries:
+    for entry in listed(cut(text, strict=True)):
         words = plain(entry).removesuffix("'s")
         if (
             not is_object(words)

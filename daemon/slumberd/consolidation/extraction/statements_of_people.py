@@ -212,7 +212,8 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
     ),
     (
         "divorced",
-        r"(?:(?:have |has )?(?:got|gotten)|am|is|are|am a|is a|was|have been) divorced\b(?P<z>.*)",
+        r"(?:(?:have |has )?(?:got|gotten)|am|is|are|am a|is a|was|have been) divorced\b"
+        r"(?! (?:once|twice|before|several|(?:two|three|four|\d+) times))(?P<z>.*)",
         "marital_status='divorced'; -partner",
         "-",
         "known",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from slumberd.consolidation.extraction.objects_in_english import animal_of, cut, read_names
+from slumberd.consolidation.extraction.objects_in_english import animal_of, cut, names_in
 from slumberd.consolidation.extraction.vocabulary import Vocabulary, singular, word_set
 
 ADVERBS = word_set(
@@ -232,9 +232,10 @@ def _names_after(text: str, end: int, vocabulary: Vocabulary) -> tuple[str, ...]
     start = _NAME_AFTER.match(text, end)
     if start is None:
         return ()
-    names = read_names(cut(text[start.end() :]), vocabulary)
+    # After "my son", a word in capitals is a name, even that of a job such as "Mason".
+    names = names_in(cut(text[start.end() :]), vocabulary, ("nationalities", "languages"))
     is_one = "," in start[0] and not _SEVERAL.search(text[:end])
-    return tuple(map(str, names[:1] if is_one else names))
+    return tuple(names[:1] if is_one else names)
 
 
 _SEVERAL = re.compile(

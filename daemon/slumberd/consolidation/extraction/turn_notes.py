@@ -122,7 +122,7 @@ class TurnNotes:
                 self.end_pet(clause, id, mention.kind, mention.names)
 
     def end_pet(self, clause: Clause, id: str, kind: str, names: Sequence[str]) -> None:
-        """Take back a pet, and its names.
+        """Take back a pet, and its names; not the kind while another one of it was named.
 
         Args:
             clause: What says so.
@@ -133,6 +133,10 @@ class TurnNotes:
         told = [name for name, (known, _) in self.told.items() if known == kind]
         names = names or (told if len(told) == 1 else ())
         kinds = {kind, *(self.told[name][0] for name in names if self.is_pet(name))} - {""}
+        for name in names:
+            self.told.pop(name, None)
+        if names:
+            kinds -= {known for known, _ in self.told.values()}
         for one in sorted(kinds):
             self.end(clause, id, self.speaker, "has_pet", one, (one,))
         for name in names:
