@@ -255,8 +255,8 @@ def check_reductions(where: str, found: Sequence[Reduction]) -> Iterator[Finding
         shown = "; ".join(reduction.words() for reduction in found[:NAMED])
         problem = shown + ("; ..." if len(found) > NAMED else "")
         remedy = (
-            "`slumberd report` shows what removed them; `slumberd undo FIRING` takes a firing back;"
-            " see `limits.alarm_fraction`"
+            "`slumberd report` shows what removed them; `slumberd undo FIRING` takes a firing back,"
+            " and nothing takes back an erasure; see `limits.alarm_fraction`"
         )
         yield Finding("facts.reduced", where, problem, remedy)
 
