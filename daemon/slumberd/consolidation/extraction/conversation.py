@@ -14,6 +14,11 @@ from typing import NamedTuple, Protocol
 from slumberd.consolidation.extraction.clauses import Clause, asserted_sentences, clean
 from slumberd.consolidation.extraction.english_parser import Parsed, Word
 from slumberd.consolidation.extraction.objects_in_english import Object
+from slumberd.consolidation.extraction.short_answers import (
+    READ_LAST,
+    answered,
+    sentence_of_answer,
+)
 from slumberd.consolidation.extraction.statements_in_english import (
     ATTRIBUTES,
     clause_expressions,
@@ -30,129 +35,6 @@ from slumberd.consolidation.extraction.turn_reader import (
 from slumberd.consolidation.extraction.turns import arrange, name_of_speaker
 from slumberd.consolidation.extraction.vocabulary import NAME, Vocabulary
 from slumberd.model.extraction import Extracted, Turn
-
-MAX_ANSWER = 60
-"""A longer first sentence is no short answer."""
-
-_READ_LAST = 400
-"""The characters at the end of the turn before that are read."""
-
-
-class ShortAnswer(NamedTuple):
-    """A short answer, and what it states.
-
-    Attributes:
-        predicate: What it states of the speaker.
-        reader: The name of the reader of the object.
-        words: The object.
-    """
-
-    predicate: str
-    reader: str
-    words: str
-
-
-_QUESTIONS: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
-    (re.compile(rf"\b(?:{question})[^.!?\n]{{0,40}}\?\W*$", re.IGNORECASE), predicate, reader)
-    for question, predicate, reader in (
-        (
-            "where (?:do|are) you (?:live|living|based)|(?:which|what) city do you live in",
-            "lives_in",
-            "named_place",
-        ),
-        ("where (?:are|r) you (?:originally )?from|where do you come from", "from", "named_place"),
-        ("where did you grow up", "grew_up_in", "named_place"),
-        ("where were you born", "born_in", "named_place"),
-        ("where do you work|who do you work for", "works_at", "named_employer"),
-        (
-            "what (?:do you do for (?:work|a living)|is your job|kind of work do you do)"
-            "|what's your (?:job|profession)",
-            "job",
-            "job",
-        ),
-        ("what(?:'s| is) your name|what should I call you", "name", "names"),
-        ("how old are you", "age", "age"),
-        (
-            "who (?:do you report to|is your (?:new )?(?:boss|manager))|who's your (?:new"
-            " )?(?:boss|manager)",
-            "boss",
-            "names",
-        ),
-        ("what are you watching", "watching", "title"),
-        ("what are you reading", "reading", "title"),
-        (
-            "which language(?:s)? (?:do|can) you speak|what languages? do you speak",
-            "speaks",
-            "language",
-        ),
-        ("who do you live with", "lives_with", "names"),
-        (
-            "what (?:do|are|did) you (?:study|studying|major in|majoring in)|what(?:'s| is)"
-            " your major",
-            "studies",
-            "study",
-        ),
-    )
-)
-_VOCATIVE = re.compile(
-    r"\b(?:hi|hello|hey|back|thanks|thank you|morning|evening|welcome|sure|of"
-    r" course)\b[^.!?\n]{0,20}?,? "
-    r"(?-i:[A-Z][a-z]+)[!.,?]",
-    re.IGNORECASE,
-)
-_OTHER_NAME = re.compile(
-    r"(?:(?:no|oh|um),? )*(?:it is|it's|I am|I'm) (?P<o>(?-i:[A-Z][a-z]+))(?:,? (?:actually"
-    r"|not [A-Z]\w+|btw|by the way))",
-    re.IGNORECASE,
-)
-_FAVOURITE = re.compile(
-    r"\b(?:what(?:'s| is)|who(?:'s| is)) your (?:all[- ]time )?favou?rite (?P<kind>[a-z]+(?:"
-    r" [a-z]+)?)\?\W*$",
-    re.IGNORECASE,
-)
-_ANSWER = re.compile(
-    r"(?:(?:I am|I'm|it's|in|at|from|a|an|just|mine is|currently)"
-    r" )*(?P<o>(?-i:[^\W\d_a-z])[\w'-]*(?: (?-i:[^\W\d_a-z])[\w'-]*)?|\d{1,3})[.!]*",
-    re.IGNORECASE,
-)
-_GREETING = re.compile(
-    r"(?:hi|hello|hey|yes|no|yeah|yep|nope|ok|okay|thanks|thank|sure|sorry|lol|haha\w*|hm+|oh"
-    r"|wow|good|great|nice|well|maybe|same|me|you|i|nothing|nowhere|none|not|idk|what|why"
-    r"|guess|secret|home|here|everywhere)\b",
-    re.IGNORECASE,
-)
-
-
-_FIRST_SENTENCE = re.compile(r"[^.!?]*[.!]?")
-
-
-def answered(question: str, text: str) -> ShortAnswer | None:
-    """Return what a short answer to a question states; None for another text.
-
-    Args:
-        question: The turn before, of another speaker.
-        text: The turn.
-    """
-    if (match := _OTHER_NAME.match(clean(text[:_READ_LAST]))) and _VOCATIVE.search(question):
-        return ShortAnswer("name", "names", match["o"])
-    words = clean(text[:_READ_LAST]).strip().split("\n")[0]
-    words = _FIRST_SENTENCE.match(words)[0]  # type: ignore[index]  # it matches every text
-    if len(words) > MAX_ANSWER:
-        return None
-    match = _ANSWER.fullmatch(words)
-    if match is None or _GREETING.match(match["o"]):
-        return None
-    if not (match["o"][0].isupper() or match["o"].isdigit()):
-        return None
-    asked = question[-_READ_LAST:].replace("\u2019", "'").rstrip()
-    for pattern, predicate, reader in _QUESTIONS:
-        if pattern.search(asked):
-            return ShortAnswer(predicate, reader, match["o"])
-    if favourite := _FAVOURITE.search(asked):
-        kind = favourite["kind"].casefold().replace(" ", "_")
-        return ShortAnswer(f"favourite_{kind}", "things", match["o"])
-    return None
-
 
 _TAKEN_BACK = re.compile(
     r"\W*(?:(?:oh|wait|no|actually|oops|sorry|hmm|ah|whoops|ugh|hang on|hold on|my bad|my"
@@ -181,20 +63,20 @@ _MEANT = re.compile(
 
 def is_taken_back(text: str) -> bool:
     """Return whether a turn takes back what its speaker said just before."""
-    match = _TAKEN_BACK.match(clean(text[:_READ_LAST]))
-    return match is not None and "?" not in text[:_READ_LAST]
+    match = _TAKEN_BACK.match(clean(text[:READ_LAST]))
+    return match is not None and "?" not in text[:READ_LAST]
 
 
 def meant_instead(text: str) -> str:
     """Return what was meant instead, as in ``sorry, I meant Leeds``; empty when it is not said."""
-    match = _MEANT.search(clean(text[:_READ_LAST]))
+    match = _MEANT.search(clean(text[:READ_LAST]))
     return match["o"].strip() if match else ""
 
 
 def slip(text: str) -> str:
     """Return what a turn such as ``sorry, 15th of May`` puts in the place of what was said."""
-    match = _SLIP.match(clean(text[:_READ_LAST]))
-    return match["o"].strip() if match and "?" not in text[:_READ_LAST] else ""
+    match = _SLIP.match(clean(text[:READ_LAST]))
+    return match["o"].strip() if match and "?" not in text[:READ_LAST] else ""
 
 
 class SelfCorrection(NamedTuple):
@@ -252,15 +134,15 @@ _NAMES = re.compile(r"(?<=[\w,] )[^\W\d_a-z][\w'-]*(?: [^\W\d_a-z][\w'-]*)?")
 
 def left_there(text: str) -> str:
     """Return the predicate that ``I don't live there any more`` ends; empty when it ends none."""
-    match = _LEFT_THERE.search(clean(text[:_READ_LAST]))
-    if match is None or "?" in text[:_READ_LAST]:
+    match = _LEFT_THERE.search(clean(text[:READ_LAST]))
+    if match is None or "?" in text[:READ_LAST]:
         return ""
     return "lives_in" if (match["a"] or match["b"]).casefold() == "live" else "works_at"
 
 
 def names_in(text: str) -> tuple[str, ...]:
     """Return the names in the end of a turn, which ``there`` may mean."""
-    return tuple(dict.fromkeys(_NAMES.findall(text[-_READ_LAST:])))[:4]
+    return tuple(dict.fromkeys(_NAMES.findall(text[-READ_LAST:])))[:4]
 
 
 class Parser(Protocol):
@@ -377,15 +259,17 @@ class ConversationExtractor:
         return TurnReader(turn, name, self.vocabulary, *self._parse([turn])).find()
 
     def _answer(self, turn: Turn, before: Turn, name: str) -> list[Extracted]:
+        span, by = (0, len(turn.content)), f"{NAME}/answer"
         answer = answered(before.content, turn.content)
-        if answer is None or not self.vocabulary.knows(answer.predicate):
-            return []
-        objects = ALL_READERS[answer.reader](answer.words, self.vocabulary)
-        span = (0, len(turn.content))
-        return [
-            Extracted(name, answer.predicate, one, "add", span, f"{NAME}/answer", ANSWERED)
-            for one in objects[:1]
-        ]
+        if answer is not None and self.vocabulary.knows(answer.predicate):
+            objects = ALL_READERS[answer.reader](answer.words, self.vocabulary)
+            return [
+                Extracted(name, answer.predicate, one, "add", span, by, ANSWERED)
+                for one in objects[:1]
+            ]
+        sentence = sentence_of_answer(before.content, turn.content)
+        found = self._find_again(turn._replace(content=sentence), name) if sentence else []
+        return [one._replace(span=span, by=by, confidence=ANSWERED) for one in found]
 
     def _correct(self, turn: Turn, last: Turn, name: str, words: str) -> Iterator[Extracted]:
         """Yield the triples of the last turn with the object that a slip corrects."""

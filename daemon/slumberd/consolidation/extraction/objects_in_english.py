@@ -247,7 +247,7 @@ _TOWN_CALLED = re.compile(
 )
 _VILLAGE = re.compile(
     r"(?:a|the) (?:[a-z]+ ){0,2}(?:village|town|city|suburbs?|countryside|farm|island|cabin)"
-    r"(?: (?:near|outside|in|of|by) [A-Z]\w+)?(?= |$|,)(?! (?:called|named))"
+    r" (?:near|outside|in|of|by) [A-Z]\w+(?= |$|,)(?! (?:called|named))"
 )
 _IS_TIME = re.compile(r"^(?:19|20)\d\d\b")
 

@@ -126,7 +126,8 @@ CLAUSES: tuple[tuple[str, str, str], ...] = (
     ("no_pets", r"I (?:do not have any|have no) (?:more )?pets\b", "-has_pet; -pet_name"),
     (
         "no_allergies",
-        r"I (?:do not have any|have no) (?:food )?allergies\b|I am not allergic to any",
+        r"I (?:do not have any|have no) (?:known )?allergies\b(?! to\b)"
+        r"|I am not allergic to any(?:thing)?(?: at all| any ?more| now)?(?:$|,)",
         "-allergic_to",
     ),
     (
