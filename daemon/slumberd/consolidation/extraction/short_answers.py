@@ -255,7 +255,8 @@ _OPEN = tuple(
 )
 _BEFORE_ANSWER = re.compile(
     r"(?:(?:yes|yeah|yep|yup|well|um+|uh+|hm+|oh|just|only|mostly|mainly|I have(?: got)?|I've got"
-    r"|I got|it is|it's|I'm|I am|mine is|they are|that is|that's|her name is|his name is)\b[ ,:]*)+",
+    r"|I got|it is|it's|I'm|I am|mine is|they are|that is|that's|her name is|his name is)"
+    r"\b[ ,:]*)+",
     re.IGNORECASE,
 )
 _NO_ANSWER = re.compile(
