@@ -464,6 +464,10 @@ class TurnReader:
         objects = [] if first.retracts else self._objects(first, match)
         if not expression.negated or not objects:
             return False
+        if _NOT_ALWAYS.search(clause.text) or (
+            expression.negated != "dislikes" and _NOT_THEN.search(clause.text)
+        ):
+            return True
         self._keep_object(first, match)
         for object_ in objects:
             if not expression.negated.startswith("-") and not words.past:
@@ -650,6 +654,25 @@ _DENIED = re.compile(
 """Begins an object that denies itself: "I speak no French". "No" in a title has a capital."""
 
 _YET = re.compile(r"\byet\b")
+_NOT_ALWAYS = re.compile(
+    r"\b(?:always|usually|often|normally|regularly|necessarily|every \w+|all the time|only)\b",
+    re.IGNORECASE,
+)
+"""A negation of these denies how often, and not the rest: "I don't always eat meat"."""
+
+_MEAL = r"(?:breakfast|lunch|dinner|supper|dessert|meals?|food)"
+_NOT_THEN = re.compile(
+    rf"\b(?:much|a lot|more than|(?:in|during) the (?:morning|afternoon|evening|daytime|day|week"
+    rf"|summer|winter|spring|autumn)s?|at (?:night|noon|work|home|school|parties|{_MEAL})"
+    rf"|(?:for|with|before|after|at|during) (?:my |the )?{_MEAL}"
+    r"|(?:before|after) (?:\d\w*|noon|midnight|dark|work|bed|bedtime|training|exercise)"
+    r"|on (?:an empty stomach|weekdays?|weekends?|holidays?|planes?"
+    r"|(?:mon|tues|wednes|thurs|fri|satur|sun)days?)"
+    r"|during \w+|when|while|whenever|until|today|tonight|tomorrow|late"
+    r"|this (?:week|month|morning|afternoon|evening|weekend|time))\b",
+    re.IGNORECASE,
+)
+"""A negation with these holds at some times only: "I don't drink coffee in the evening"."""
 _IS = re.compile(
     r"(?:is|are|am|includes?|has been|have been|became|has become|has changed to|changed (?:from"
     r" .+?"
