@@ -464,9 +464,8 @@ class TurnReader:
         objects = [] if first.retracts else self._objects(first, match)
         if not expression.negated or not objects:
             return False
-        if _NOT_ALWAYS.search(clause.text) or (
-            expression.negated != "dislikes" and _NOT_THEN.search(clause.text)
-        ):
+        at_times = expression.negated != "dislikes" and _NOT_THEN.search(clause.text)
+        if not words.past and (at_times or _NOT_ALWAYS.search(clause.text)):
             return True
         self._keep_object(first, match)
         for object_ in objects:
