@@ -113,6 +113,8 @@ _REPAIRS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\b(he|she|that|there)s\b", r"\1 is"),
         (r"\b(favou?rite \w+|\w+(?='s not\b))'s\b", r"\1 is"),
         (r"\b(moved (?:from|to)\b[^.!?;]{1,80}?)(?:,? and|,) then to\b", r"\1 and moved to"),
+        (r"^her name is\b(?= [A-Z])", "she is called"),
+        (r"^(?:his|its) name is\b(?= [A-Z])", "he is called"),
         (r"\bgonna\b", "going to"),
         (r"\bwanna\b", "want to"),
         (r"\b(?:favorite|fav|fave)\b", "favourite"),

@@ -131,23 +131,29 @@ def is_object(text: str) -> bool:
 
 def listed(text: str) -> list[str]:
     """Return the entries of a list such as ``tea, coffee and milk``."""
-    parts = [part for part in _SEPARATOR.split(text) if part.strip()]
+    parts = _parts(text)
     has_and = re.search(r"\b(?:and|or)\b|&", text) is not None
     entries = parts[:1]
     for part in parts[1:]:
         words = part.split()
         limit = 3 if has_and else 2
-        if len(words) > limit or _NO_OBJECT.match(part.strip()) or _COMMENT.fullmatch(part.strip()):
+        if len(words) > limit or _NO_OBJECT.match(part):
             break
         entries.append(part)
-    return [entry.strip() for entry in entries]
+    return entries
+
+
+def _parts(text: str) -> list[str]:
+    """Return what stands between commas and words such as "and", without comments."""
+    first, *further = [_LINK_AT_END.sub("", part).strip() for part in _SEPARATOR.split(text)]
+    return list(filter(None, (first, *(part for part in further if not _COMMENT.fullmatch(part)))))
 
 
 _COMMENT = re.compile(
-    r"(?!(?:jelly|family|lily|holly|jolly|fly|butterfly|dragonfly|firefly|assembly)$)(?-i:[a-z]+)ly"
+    r"(?!(?:jelly|family|lily|holly|jolly|fly|butterfly|dragonfly|firefly|assembly)$)[a-z]+ly"
     r"|whatever|hands down|no doubt|for sure|period|sir|madam|ma'am|mate|doc|doctor|man|guys|folks"
-    r"|bud|buddy|pal|love|dear|mostly|et cetera|etc|to be honest|in fact|believe it or not",
-    re.IGNORECASE,
+    r"|bud|buddy|pal|love|dear|mostly|et cetera|etc|to be honest|in fact|believe it or not"
+    r"|above all|most of all|of course|in particular|for example|I think|I guess|you know",
 )
 """What a speaker adds after a comma without going on with the list, as in ``cats, sadly``."""
 
@@ -328,7 +334,9 @@ def names_in(text: str, vocabulary: Vocabulary, without: Sequence[str]) -> list[
         without: The lists of the vocabulary whose words are no names here.
     """
     found: list[str] = []
-    for entry in _SEPARATOR.split(cut(text)):
+    for entry in _parts(cut(text)):
+        if entry.isdigit():  # the age of the one before
+            continue
         match = _NAME.match(entry)
         if match is None or _not_name(match[0], vocabulary, without):
             break
@@ -397,7 +405,7 @@ def _of_list(name: str, *, whole: bool = False) -> Callable[[str, Vocabulary], l
 
     def read(text: str, vocabulary: Vocabulary) -> list[Object]:
         found: list[Object] = []
-        for entry in _SEPARATOR.split(cut(text, strict=True)):
+        for entry in _parts(cut(text, strict=True)):
             words = plain(entry)
             whole_entry = _ARTICLE.sub("", entry)
             if vocabulary.holds(name, whole_entry):
@@ -427,7 +435,7 @@ def read_pet(text: str, vocabulary: Vocabulary) -> list[Object]:
     """Return kinds of animals such as ``dog``, each in the singular."""
     found: list[Object] = []
     text = _CALLED.sub("", cut(text))
-    for entry in _SEPARATOR.split(text):
+    for entry in _parts(text):
         words = _NUMBER.sub("", plain(cut(entry, strict=True)))
         animal = animal_of(words, vocabulary)
         if not animal:
@@ -466,7 +474,7 @@ def animal_of(words: str, vocabulary: Vocabulary) -> str:
 def read_health(text: str, vocabulary: Vocabulary) -> list[Object]:
     """Return what somebody suffers from, as the list of the vocabulary knows it."""
     found: list[Object] = []
-    for entry in _SEPARATOR.split(cut(text, strict=True)):
+    for entry in _parts(cut(text, strict=True)):
         words = plain(entry)
         whole = entry.strip().casefold()
         if vocabulary.holds("health", whole):

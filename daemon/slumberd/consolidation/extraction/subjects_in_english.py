@@ -51,10 +51,14 @@ class Said(NamedTuple):
 _USED_TO = re.compile(r"^(?:also |always |really |never )?used to (?=\w)")
 _BASE_BE = re.compile(r"^be (?=\w)")
 _ENDED = re.compile(r",?\s+(?:any ?more|any longer)\b", re.IGNORECASE)
-_SINCE = re.compile(
+_UNTIL_NOW = (
     r"^(?:have|has) (?P<verb>lived|worked|played|studied|collected|volunteered|supported|smoked"
-    r"|used|owned|taught|spoken|driven|known|loved|hated|liked|listened)\b"
-    r"(?=.* (?:since|for (?:\w+ )?\w+ (?:years?|months?|decades?)|all my life)\b)(?!.*\bwhen\b)"
+    r"|used|owned|taught|spoken|driven|known|loved|hated|liked|enjoyed|wanted|listened)\b"
+    r"(?!.*\bwhen\b)"
+)
+_ALWAYS = re.compile(_UNTIL_NOW)
+_SINCE = re.compile(
+    rf"{_UNTIL_NOW}(?=.* (?:since|for (?:\w+ )?\w+ (?:years?|months?|decades?)|all my life)\b)"
 )
 _PRESENT = {"studied": "study", "taught": "teach", "spoken": "speak", "driven": "drive"}
 _HEADS = (
@@ -97,7 +101,7 @@ def said(text: str) -> Said:
     words = words[:1].lower() + words[1:] if not head else words
     if "never" in tokens and head[:1] in (["have"], ["has"], ["had"]):
         return Said(f"never {words}", negated)  # what never was has not ended
-    words = _SINCE.sub(_present, words)
+    words = (_ALWAYS if "always" in tokens else _SINCE).sub(_present, words)
     for pattern, other in _HEADS:
         words = pattern.sub(other, words)
     return Said(words, negated, ended, also)

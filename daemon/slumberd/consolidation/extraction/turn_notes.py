@@ -142,6 +142,15 @@ class TurnNotes:
         for name in names:
             self.end(clause, id, self.speaker, "pet_name", name, (name,))
 
+    def _named(self, subject: str) -> tuple[str, str]:
+        """Return the subject and the predicate that hold a name: the speaker's, of a relative."""
+        kind = subject.removeprefix(f"{self.speaker}'s ")
+        person = self.vocabulary.people.get(kind)
+        if person is not None and person.named:
+            return self.speaker, person.named
+        is_pet = kind != subject and kind in self.vocabulary.words.get("animals", ())
+        return (self.speaker, "pet_name") if is_pet else (subject, "name")
+
     def is_pet(self, name: str) -> bool:
         """Return whether a name was said to be that of a pet."""
         return name in self.told and self.told[name][1]
@@ -187,9 +196,8 @@ class TurnNotes:
         A predicate that holds one object keeps what the last clause of the turn states, unless that
         is only implied. A removed pattern states nothing. The name of a relative has a predicate.
         """
-        person = self.vocabulary.people.get(subject.removeprefix(f"{self.speaker}'s "))
-        if predicate == "name" and person is not None and person.named:
-            subject, predicate = self.speaker, person.named
+        if predicate == "name":
+            subject, predicate = self._named(subject)
         if f"{NAME}/{id}" in self.vocabulary.removed:
             return
         if self.vocabulary.holds_one(predicate):
