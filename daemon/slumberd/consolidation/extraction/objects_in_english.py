@@ -412,7 +412,8 @@ def _of_list(name: str, *, whole: bool = False) -> Callable[[str, Vocabulary], l
                 words = whole_entry
             if not (match := _in_list(name, words, vocabulary)):
                 break
-            found.append(words if whole else match)
+            one = singular(match)
+            found.append(words if whole else one if name == "diets" else match)
         return found
 
     return read

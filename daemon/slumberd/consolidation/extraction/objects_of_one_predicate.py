@@ -197,6 +197,28 @@ _NO_ALLERGENS = frozenset(
 )
 
 
+def _allergy(text: str, vocabulary: Vocabulary) -> list[Object]:
+    """Return what an allergy is to, as "allergic to" names it: ``nuts`` of a ``nut`` allergy."""
+    found = _allergens(text, vocabulary)
+    return [_plural(str(one)) for one in found]
+
+
+def _plural(words: str) -> str:
+    last = words.casefold().rsplit(" ", 1)[-1]
+    if last not in _COUNTED:
+        return words
+    return (
+        f"{words[:-1]}ies" if last.endswith("y") else f"{words}{'es' if last == 'tomato' else 's'}"
+    )
+
+
+_COUNTED = word_set(
+    "nut peanut walnut almond cashew hazelnut pecan pistachio egg prawn mussel oyster strawberry"
+    " raspberry tomato mushroom apple banana grape avocado bee wasp cat dog horse rabbit hamster"
+    " feather mite seed lentil chickpea onion"
+)
+
+
 def _injury(text: str, vocabulary: Vocabulary) -> list[Object]:
     return [f"injured {re.sub('^(?:left|right) ', '', text.casefold())}"]
 
@@ -306,6 +328,7 @@ def _bare_job(text: str, vocabulary: Vocabulary) -> list[Object]:
 
 OWN_READERS: Mapping[str, Callable[[str, Vocabulary], list[Object]]] = {
     "allergens": _allergens,
+    "allergy": _allergy,
     "bare_job": _bare_job,
     "child": _child,
     "company": _company,

@@ -25,6 +25,11 @@ _SOMEBODY_ENDED = (
     r" (?:the|my|our)"
 )
 _WHEN = r"(?: (?:now|again|for good|today|yesterday|last (?:week|month|night)|because\b.*))?$"
+_HOW_BAD = r"(?:(?:severe|bad|mild|serious|terrible|slight|awful) )?"
+_IS_STILL = (
+    r"(?:(?:is|was|has been|gets?|got) (?:\w+ )?(?:severe|serious|mild|bad|terrible|awful|worse"
+    r"|acting up|back|better)|makes|means|flared? up|started)\b(?! (?:gone|up to))"
+)
 
 CLAUSES: tuple[tuple[str, str, str], ...] = (
     (
@@ -122,6 +127,22 @@ CLAUSES: tuple[tuple[str, str, str], ...] = (
         r" )*(?:one|some)"
         r" of my (?:all[- ]time |absolute )*favou?rite",
         "likes=things:o",
+    ),
+    (
+        "allergy_gone",
+        r"my (?P<o>[\w-]+(?: [\w-]+)?) allergy (?:is|has) (?:now |finally |completely )*"
+        r"(?:gone|cured|over|disappeared|vanished)\b",
+        "-allergic_to=allergy:o",
+    ),
+    (
+        "my_allergy",
+        rf"my {_HOW_BAD}(?P<o>[\w-]+(?: [\w-]+)?) allergy {_IS_STILL}",
+        "allergic_to=allergy:o",
+    ),
+    (
+        "my_allergy_to",
+        rf"my {_HOW_BAD}allergy to (?P<o>[\w-]+(?: [\w-]+)?) {_IS_STILL}",
+        "allergic_to=allergens:o",
     ),
     ("no_pets", r"I (?:do not have any|have no) (?:more )?pets\b", "-has_pet; -pet_name"),
     (

@@ -90,7 +90,7 @@ TASTE: tuple[tuple[str, ...], ...] = (
         rf"(?:{HAVE}(?: got)?|developed|have developed|suffer from|suffers from) (?:a |an "
         rf"|got )?(?:severe |bad |mild |serious |terrible |slight )?(?P<o>\w+(?:[ -]\w+)?)"
         rf" allerg(?:y|ies)\b",
-        "allergic_to=allergens:o",
+        "allergic_to=allergy:o",
         "-",
         "any",
     ),
@@ -106,7 +106,7 @@ TASTE: tuple[tuple[str, ...], ...] = (
         "outgrew",
         r"(?:have |has )?(?:outgrew|outgrown|got over|grew out of|got rid of) (?:my|his|her)"
         r" (?P<o>.+?) allergy\b",
-        "-allergic_to~o",
+        "-allergic_to=allergy:o",
         "",
         "known",
     ),
