@@ -473,8 +473,12 @@ def animal_of(words: str, vocabulary: Vocabulary) -> str:
 
 
 def read_health(text: str, vocabulary: Vocabulary) -> list[Object]:
-    """Return what somebody suffers from, as the list of the vocabulary knows it."""
+    """Return what somebody suffers from, as the list of the vocabulary knows it.
+
+    ``diabetic`` is ``diabetes``, so that "I don't have diabetes any more" takes it back.
+    """
     found: list[Object] = []
+    text = _PATIENT.sub(lambda match: _CONDITIONS[match[0].casefold()], text)
     for entry in _parts(cut(text, strict=True)):
         words = plain(entry)
         whole = entry.strip().casefold()
@@ -485,6 +489,21 @@ def read_health(text: str, vocabulary: Vocabulary) -> list[Object]:
         else:
             break
     return found
+
+
+_CONDITIONS = {
+    "anaemic": "anaemia",
+    "anemic": "anemia",
+    "asthmatic": "asthma",
+    "autistic": "autism",
+    "celiac": "celiac disease",
+    "coeliac": "coeliac disease",
+    "diabetic": "diabetes",
+    "dyslexic": "dyslexia",
+    "epileptic": "epilepsy",
+    "migraine": "migraines",
+}
+_PATIENT = re.compile(rf"\b(?:{'|'.join(_CONDITIONS)})\b(?! disease)", re.IGNORECASE)
 
 
 def read_count(text: str, vocabulary: Vocabulary) -> list[Object]:

@@ -22,6 +22,11 @@ _REMARRIED = (
     rf"(?:(?:{BE} |(?:have |has )?(?:got |gotten )?)(?:remarried\b|married (?:again"
     r"|(?:for the|a) second time))|(?:have |has )?tied the knot again\b)"
 )
+_CHILD = (
+    r"(?:a|an|one|our|my)(?: new| baby| first| second| little| older| younger| toddler| teenage"
+    r"| grown| newborn|,)* (?:\d{1,2}[- ](?:year|month|week)[- ]old )?(?:baby )?"
+    r"(?P<o>son|daughter|boy|girl|baby|toddler)\b(?!-)"
+)
 
 PEOPLE: tuple[tuple[str, ...], ...] = (
     # identity
@@ -303,11 +308,15 @@ PEOPLE: tuple[tuple[str, ...], ...] = (
         "known",
     ),
     (
+        "birth",
+        rf"(?:(?:have |has )?(?:had|welcomed)|(?:gave|have given|has given) birth to) {_CHILD}",
+        "has_child=child:o; -health='pregnant'",
+        "",
+        "known",
+    ),
+    (
         "has_child",
-        rf"(?:{HAVE}(?: got| had)?|had|adopted|have adopted|welcomed) (?:a|an|one|our|my)(?:"
-        rf" new| baby| first| second| little| older| younger| toddler| teenage| grown| newborn"
-        rf"|,)* (?:\d{{1,2}}[- ](?:year|month|week)[- ]old )?(?:baby )?(?P<o>son|daughter|boy"
-        rf"|girl|baby|toddler)\b(?!-)(?:,? (?:named|called) (?P<p>.+))?",
+        rf"(?:{HAVE}(?: got)?|adopted|have adopted) {_CHILD}",
         "has_child=child:o",
         "",
         "known",
