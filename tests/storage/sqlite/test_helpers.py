@@ -40,7 +40,7 @@ def in_process(scenario: Scenario, path: Path) -> Any:
     """Return what a scenario returns in a new process, which has one thread before its helpers."""
     program = "import sys; from tests.storage.sqlite.test_helpers import main; main(*sys.argv[1:])"
     words = [sys.executable, "-c", program, scenario.__name__, str(path)]
-    done = subprocess.run(words, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(words, stdout=subprocess.PIPE, check=True, timeout=120)
     return json.loads(done.stdout)
 
 
@@ -62,7 +62,10 @@ def shares(path: Path, helpers: Sequence[Helper], works: Sequence[Callable[..., 
         return [session.processes, *session.share(works)]
 
 
-def own_process(_: Session, place: int) -> tuple[int, int]:
+def own_process(_: Session, place: int, meeting: Path) -> tuple[int, int]:
+    """Return a place and this process; those at the first two places wait for each other."""
+    if place < 2:
+        os.close(os.open(meeting, (os.O_RDONLY, os.O_WRONLY)[place]))
     return place, os.getpid()
 
 
@@ -76,7 +79,10 @@ def failing(_: Session) -> int:
 
 
 def share_many(path: Path, helpers: Sequence[Helper]) -> Any:
-    processes, *found = shares(path, helpers, [partial(own_process, place=n) for n in range(300)])
+    meeting = path.with_name(f"meeting of {os.getpid()}")
+    os.mkfifo(meeting)
+    works = [partial(own_process, place=n, meeting=meeting) for n in range(300)]
+    processes, *found = shares(path, helpers, works)
     places, pids = zip(*found, strict=True)
     known = {os.getpid(), *(helper.pid for helper in helpers)}
     return processes, list(places) == list(range(300)), set(pids) <= known, len(set(pids)) > 1
@@ -150,7 +156,7 @@ def test_a_process_that_ignores_its_children_shares_too(everything: Path) -> Non
     )
     words = [sys.executable, "-c", program, "share_many", str(everything)]
 
-    done = subprocess.run(words, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(words, stdout=subprocess.PIPE, check=True, timeout=120)
 
     assert json.loads(done.stdout) == [1 + HELPERS, True, True, True]
 
