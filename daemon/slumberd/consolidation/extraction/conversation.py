@@ -18,6 +18,7 @@ from slumberd.consolidation.extraction.short_answers import (
     READ_LAST,
     answered,
     sentence_of_answer,
+    supposed_and_meant,
 )
 from slumberd.consolidation.extraction.statements_in_english import (
     ATTRIBUTES,
@@ -267,9 +268,25 @@ class ConversationExtractor:
                 Extracted(name, answer.predicate, one, "add", span, by, ANSWERED)
                 for one in objects[:1]
             ]
-        sentence = sentence_of_answer(before.content, turn.content)
-        found = self._find_again(turn._replace(content=sentence), name) if sentence else []
+        found = self._find_again_in(sentence_of_answer(before.content, turn.content), turn, name)
+        if not found:
+            supposed, meant = supposed_and_meant(before.content, turn.content)
+            found = [*self._mean(self._find_again_in(supposed, turn, name), meant)]
         return [one._replace(span=span, by=by, confidence=ANSWERED) for one in found]
+
+    def _find_again_in(self, sentence: str, turn: Turn, name: str) -> list[Extracted]:
+        return self._find_again(turn._replace(content=sentence), name) if sentence else []
+
+    def _mean(self, supposed: Sequence[Extracted], meant: str) -> Iterator[Extracted]:
+        """Yield what another speaker supposed wrongly, as a retraction, and what is meant."""
+        for one in supposed:
+            objects = _read_again(one, meant, self.vocabulary, _EXACT)
+            is_whole = objects and str(objects[0]).casefold() == meant.casefold()
+            if one.intent == "add" and is_whole and one.object != objects[0]:
+                words = tuple(str(one.object).split())
+                yield one._replace(object=None, intent="delete", object_words=words)
+                yield one._replace(object=objects[0])
+                return
 
     def _correct(self, turn: Turn, last: Turn, name: str, words: str) -> Iterator[Extracted]:
         """Yield the triples of the last turn with the object that a slip corrects."""

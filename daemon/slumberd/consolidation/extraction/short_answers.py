@@ -135,7 +135,9 @@ def answered(question: str, text: str) -> ShortAnswer | None:
     return None
 
 
-_LAST_QUESTION = re.compile(r"(?:^|(?P<before>[.!?\n]))\s*(?P<asked>[^.!?\n]{2,120})\?\W*$")
+_LAST_SENTENCE = re.compile(
+    r"(?:^|(?P<before>[.!?\n]))\s*(?P<said>[^.!?\n]{2,120})(?P<end>[.!?])?\W*$"
+)
 _BEFORE_QUESTION = re.compile(
     r"(?:(?:so|and|then|oh|ok|okay|great|nice|cool|sure|also|by the way|btw"
     r"|just to (?:check|confirm)|may I ask)[ ,:]+)+",
@@ -143,6 +145,20 @@ _BEFORE_QUESTION = re.compile(
 )
 _ASKED_YES_OR_NO = re.compile(
     r"(?P<verb>are|do|have) you (?P<still>still )?(?:ever )?(?P<rest>.+)", re.IGNORECASE
+)
+_SUPPOSED = re.compile(
+    r"(?:(?:noted|got it|I (?:see|understand|remember)|if I remember (?:correctly|right(?:ly)?)"
+    r"|you (?:said|told me|mentioned)|last time)[ ,:]+(?:that )?)*"
+    r"you(?P<verb>'re| are| have|'ve)? (?P<still>still )?(?P<rest>.+?)"
+    r"(?:,? (?:right|correct|yes|is that (?:right|correct)|don't you|aren't you|isn't it))?",
+    re.IGNORECASE,
+)
+"""What the other speaker supposes, as in "so you live in Leeds" or "you're vegan, right"."""
+
+_NOT_SO = re.compile(
+    r"(?:no|nope|nah|actually|not quite|wrong)[,.!]* (?:(?:actually|it's|it is|I'm|I am|in|at|from"
+    r"|that's|my name is)[, ]+)*(?P<o>\w[\w' -]{0,40}?)(?:,? not [\w' -]+)?",
+    re.IGNORECASE,
 )
 _UNCLEAR = re.compile(
     r"\b(?:you|yours|me|us|we|my|our|I|it|that|this|there|here|these|those|them|or|not|others?|else"
@@ -280,12 +296,81 @@ def sentence_of_answer(question: str, text: str) -> str:
         question: The turn before, of another speaker.
         text: The turn.
     """
-    asked = _LAST_QUESTION.search(clean(question[-READ_LAST:]))
-    answer = _first_sentence(text)
-    if asked is None or asked["before"] == "?" or not answer or CUT in asked[0] + answer:
+    asked, answer = _last_sentence(question), _first_sentence(text)
+    if asked is None or not answer or CUT in answer:
         return ""
-    words = _BEFORE_QUESTION.sub("", asked["asked"].strip(), count=1)
-    return _yes_or_no(words, answer) or _open_answer(words, answer)
+    supposed = _supposed_in(asked)
+    found = _yes_or_no(supposed, answer, is_asked=asked.is_asked) if supposed else ""
+    return found or (_open_answer(asked.words, answer) if asked.is_asked else "")
+
+
+def supposed_and_meant(question: str, text: str) -> tuple[str, str]:
+    """Return what another speaker supposed, as a sentence of this one, and what is meant instead.
+
+    ``No, York.`` after ``So you live in Leeds?`` means ``York`` in ``I live in Leeds``. Both are
+    empty for another text.
+
+    Args:
+        question: The turn before, of another speaker.
+        text: The turn.
+    """
+    asked, meant = _last_sentence(question), _NOT_SO.fullmatch(clean(text).strip(" .!\n"))
+    supposed = _supposed_in(asked) if asked and meant and len(text) <= MAX_ANSWER else None
+    return (supposed.sentence(), meant["o"]) if supposed and meant else ("", "")
+
+
+class _Sentence(NamedTuple):
+    """The last sentence of a turn.
+
+    Attributes:
+        words: Its words, without an introduction.
+        is_asked: Whether it is a question.
+    """
+
+    words: str
+    is_asked: bool
+
+
+class _Supposed(NamedTuple):
+    """What a sentence supposes of the other speaker.
+
+    Attributes:
+        verb: ``am``, ``have``, or nothing before another verb.
+        rest: What follows, in the words of the other speaker.
+        still: Whether it says ``still``.
+    """
+
+    verb: str
+    rest: str
+    still: bool
+
+    def sentence(self) -> str:
+        """Return the sentence of the other speaker."""
+        words = ("I", self.verb, "still" if self.still else "", self.rest)
+        return " ".join(word for word in words if word)
+
+
+def _last_sentence(text: str) -> _Sentence | None:
+    """Return the last sentence of a turn; None when the one before asks, or it quotes."""
+    found = _LAST_SENTENCE.search(clean(text[-READ_LAST:]))
+    if found is None or found["before"] == "?" or CUT in found[0]:
+        return None
+    words = _BEFORE_QUESTION.sub("", found["said"].strip(), count=1)
+    return _Sentence(words, found["end"] == "?")
+
+
+def _supposed_in(sentence: _Sentence) -> _Supposed | None:
+    words = sentence.words
+    found = _ASKED_YES_OR_NO.fullmatch(words) if sentence.is_asked else None
+    found = found or _SUPPOSED.fullmatch(words)
+    if found is None or _UNCLEAR.search(found["rest"]):
+        return None
+    verb = _OWN[(found["verb"] or "do").strip().casefold()]
+    rest = re.sub(r"\byour\b", "my", found["rest"], flags=re.IGNORECASE)
+    return _Supposed(verb, rest, found["still"] is not None)
+
+
+_OWN = {"are": "am", "'re": "am", "have": "have", "'ve": "have", "do": ""}
 
 
 def _first_sentence(text: str) -> str:
@@ -296,25 +381,16 @@ def _first_sentence(text: str) -> str:
     return words if len(words) <= MAX_ANSWER else ""
 
 
-def _yes_or_no(asked: str, answer: str) -> str:
-    question = _ASKED_YES_OR_NO.fullmatch(asked)
-    yes, no = _YES.fullmatch(answer), _NO.fullmatch(answer)
-    if question is None or not (yes or no):
+def _yes_or_no(supposed: _Supposed, answer: str, *, is_asked: bool) -> str:
+    """Return what "yes" or "no" says; "yes" counts after a question only."""
+    if _YES.fullmatch(answer):
+        return supposed.sentence() if is_asked and not _OF_ANY.search(supposed.rest) else ""
+    no = _NO.fullmatch(answer)
+    if no is None or supposed.verb == "have":
         return ""
-    rest = re.sub(r"\byour\b", "my", question["rest"], flags=re.IGNORECASE)
-    if _UNCLEAR.search(question["rest"]) or (yes and _OF_ANY.search(rest)):
-        return ""
-    verb = question["verb"].casefold()
-    if yes:
-        return f"I {question['still'] or ''}{'' if verb == 'do' else _OWN[verb]} {rest}"
-    if verb == "have":
-        return ""
-    if no and (question["still"] or no["ended"] or no["over"]):
-        return f"I {_OWN[verb]} no longer {rest}" if verb == "are" else f"I no longer {rest}"
-    return f"I {_OWN[verb]} not {rest}"
-
-
-_OWN = {"are": "am", "do": "do", "have": "have"}
+    if supposed.still or no["ended"] or no["over"]:
+        return " ".join(("I", supposed.verb, "no longer", supposed.rest)).replace("  ", " ")
+    return f"I {supposed.verb or 'do'} not {supposed.rest}"
 
 
 def _open_answer(asked: str, answer: str) -> str:
