@@ -116,11 +116,7 @@ def answered(question: str, text: str) -> ShortAnswer | None:
     """
     if (match := _OTHER_NAME.match(clean(text[:READ_LAST]))) and _VOCATIVE.search(question):
         return ShortAnswer("name", "names", match["o"])
-    words = clean(text[:READ_LAST]).strip().split("\n")[0]
-    words = _FIRST_SENTENCE.match(words)[0]  # type: ignore[index]  # it matches every text
-    if len(words) > MAX_ANSWER:
-        return None
-    match = _ANSWER.fullmatch(words)
+    match = _ANSWER.fullmatch(_first_sentence(text))
     if match is None or _GREETING.match(match["o"]):
         return None
     if not (match["o"][0].isupper() or match["o"].isdigit()):
@@ -314,8 +310,10 @@ def supposed_and_meant(question: str, text: str) -> tuple[str, str]:
         question: The turn before, of another speaker.
         text: The turn.
     """
-    asked, meant = _last_sentence(question), _NOT_SO.fullmatch(clean(text).strip(" .!\n"))
-    supposed = _supposed_in(asked) if asked and meant and len(text) <= MAX_ANSWER else None
+    is_short = len(text) <= MAX_ANSWER
+    meant = _NOT_SO.fullmatch(clean(text).strip(" .!\n")) if is_short else None
+    asked = _last_sentence(question) if meant else None
+    supposed = _supposed_in(asked) if asked else None
     return (supposed.sentence(), meant["o"]) if supposed and meant else ("", "")
 
 
@@ -344,10 +342,9 @@ class _Supposed(NamedTuple):
     rest: str
     still: bool
 
-    def sentence(self) -> str:
-        """Return the sentence of the other speaker."""
-        words = ("I", self.verb, "still" if self.still else "", self.rest)
-        return " ".join(word for word in words if word)
+    def sentence(self, adverb: str = "") -> str:
+        """Return the sentence of the other speaker, with an adverb."""
+        return " ".join(filter(None, ("I", self.verb, adverb, self.rest)))
 
 
 def _last_sentence(text: str) -> _Sentence | None:
@@ -384,12 +381,13 @@ def _first_sentence(text: str) -> str:
 def _yes_or_no(supposed: _Supposed, answer: str, *, is_asked: bool) -> str:
     """Return what "yes" or "no" says; "yes" counts after a question only."""
     if _YES.fullmatch(answer):
-        return supposed.sentence() if is_asked and not _OF_ANY.search(supposed.rest) else ""
+        is_clear = is_asked and not _OF_ANY.search(supposed.rest)
+        return supposed.sentence("still" if supposed.still else "") if is_clear else ""
     no = _NO.fullmatch(answer)
     if no is None or supposed.verb == "have":
         return ""
     if supposed.still or no["ended"] or no["over"]:
-        return " ".join(("I", supposed.verb, "no longer", supposed.rest)).replace("  ", " ")
+        return supposed.sentence("no longer")
     return f"I {supposed.verb or 'do'} not {supposed.rest}"
 
 
