@@ -12,9 +12,12 @@ from slumberd.model.episode import EpisodeVersion, are_near
 from slumberd.model.fact import Fact
 from slumberd.model.feed import NumberedFact, NumberedVersion
 from slumberd.model.scope import ScopeFilter
+from slumberd.rules.vocabulary_loader import shipped_vocabulary
 from slumberd.search.episode_index import EpisodeIndex
 from slumberd.search.fact_index import FactIndex
 from slumberd.search.names import Names
+from slumberd.search.question_words import words_of_questions
+from slumberd.search.searcher import RELEVANT
 from slumberd.search.terms import Analyser
 from tests.support.builders import START
 
@@ -237,3 +240,54 @@ def test_words_with_one_typing_error_are_those_that_a_comparison_of_all_finds(
     stop_words = {word for fact in left for name in fact if name.lower() in ("will", "us")
                   for word in [name.lower()]}  # fmt: skip
     assert names.stop_words == stop_words
+
+
+PERSON = (
+    ("mia", "allergic_to", "peanuts"), ("mia", "diet", "vegetarian"), ("mia", "lives_in", "York"),
+    ("mia", "works_at", "Acme"), ("mia", "partner", "Tom"), ("mia", "age", 34),
+    ("mia", "medication", "metformin"), ("mia", "has_pet", "cat"), ("mia", "speaks", "French"),
+    ("mia", "favourite_colour", "green"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("question", "objects"),
+    [
+        ("Does she have any allergies?", ["peanuts"]),
+        ("What should I not cook for her?", ["peanuts", "vegetarian"]),
+        ("Which city is her home?", ["York"]),
+        ("Where is she employed?", ["Acme"]),
+        ("Who is her spouse?", ["Tom"]),
+        ("How old is she?", ["34"]),
+        ("What drugs does she take?", ["metformin"]),
+        ("Does she keep animals?", ["cat"]),
+        ("Which languages does she know?", ["French"]),
+        ("What is her favorite colour?", ["green"]),
+        ("When does the train leave?", []),
+    ],
+)
+def test_question_finds_a_fact_by_words_that_ask_for_its_predicate(
+    question: str, objects: list[str]
+) -> None:
+    index = index_of(*PERSON)
+
+    found = [hit for hit in index.find(question, limit=5) if hit.score >= RELEVANT]
+
+    assert sorted(hit.text.split()[-1] for hit in found) == sorted(objects)
+
+
+def test_fact_whose_own_words_are_asked_for_comes_first() -> None:
+    index = index_of(*PERSON, ("mia", "food", "pizza"))
+
+    first, *others = index.find("Which food?", limit=5)
+
+    assert first.id == f"f{len(PERSON)}"
+    assert all(hit.score < first.score for hit in others)
+
+
+def test_each_predicate_of_the_vocabulary_has_words_of_questions() -> None:
+    vocabulary = shipped_vocabulary()
+    predicates = {*vocabulary.single_valued, *vocabulary.multi_valued} - {"favourite_*"}
+
+    assert sorted(one for one in predicates if not words_of_questions(one)) == []
+    assert words_of_questions("zeppelin") == ""

@@ -20,6 +20,7 @@ from slumberd.search.columns import Parts, SavedParts, read_json
 from slumberd.search.hits import Hit, Trust
 from slumberd.search.kept_texts import BYTES_OF_NOTHING, SavableIndex
 from slumberd.search.names import Names
+from slumberd.search.question_words import words_of_questions
 from slumberd.search.scope_index import FoundText, IndexedTurn
 
 ALIAS_PREDICATES = frozenset({"alias", "aliases", "also_known_as", "aka"})
@@ -40,7 +41,7 @@ class IndexedFact(NamedTuple):
     Attributes:
         text: The fact in words.
         names: Its subject, and its object or objects, if they are texts.
-        is_alias: Whether it says that its names mean the same.
+        predicate: Its predicate; empty when that is no text.
         confidence: As the fact has it; other programs may have written something else.
         standing: The confidence as a number.
     """
@@ -48,7 +49,7 @@ class IndexedFact(NamedTuple):
     id: str
     text: str
     names: tuple[str, ...]
-    is_alias: bool
+    predicate: str
     at: datetime
     user: str
     agent: str
@@ -56,6 +57,16 @@ class IndexedFact(NamedTuple):
     confidence: float
     standing: float
     sources: tuple[str, ...]
+
+    @property
+    def is_alias(self) -> bool:
+        """Whether it says that its names mean the same."""
+        return self.predicate in ALIAS_PREDICATES
+
+    @property
+    def turn(self) -> IndexedTurn:
+        """What is indexed of it: the words of questions stand where an episode has its speaker."""
+        return IndexedTurn(self.id, self.text, speaker=words_of_questions(self.predicate))
 
     @property
     def letters(self) -> int:
@@ -70,8 +81,8 @@ class IndexedFact(NamedTuple):
         """
         if not isfinite(self.standing):
             raise TypeError(f"the confidence of fact {self.id!r} is infinite")
-        _, text, names, is_alias, at, *others = self
-        return [text, names, is_alias, at.isoformat(), *others]
+        _, text, names, predicate, at, *others = self
+        return [text, names, predicate, at.isoformat(), *others]
 
     @classmethod
     def of_document(cls, id: str, document: list[Any]) -> IndexedFact:  # of the fact
@@ -83,11 +94,12 @@ class IndexedFact(NamedTuple):
 
 def indexed_fact(fact: Fact) -> IndexedFact:
     """Return what a search needs of a fact. Facts share the names that they have in common."""
+    predicate = fact.payload.get("predicate")
     return IndexedFact(
         fact.id,
         words_of_fact(fact),
         tuple(map(intern, names_of_fact(fact))),
-        fact.payload.get("predicate") in ALIAS_PREDICATES,
+        intern(predicate) if isinstance(predicate, str) else "",
         fact.said_at,
         intern(fact.user),
         intern(fact.agent),
@@ -113,7 +125,7 @@ class FactIndex(SavableIndex[IndexedFact]):
             language=language,
             vectors=vectors,
             read=IndexedFact.of_document,
-            turn_of=lambda fact: IndexedTurn(fact.id, fact.text),
+            turn_of=lambda fact: fact.turn,
             is_mixed=True,
         )
         self._names = Names()
@@ -193,9 +205,7 @@ class FactIndex(SavableIndex[IndexedFact]):
         self.index.drop([id for id in before if id not in self.kept])
         self.index.keep(self._names.stop_words)
         self.index.put(
-            IndexedTurn(fact.id, fact.text)
-            for fact in new
-            if fact.id not in before or before[fact.id].text != fact.text
+            fact.turn for fact in new if fact.id not in before or before[fact.id].turn != fact.turn
         )
 
     def _is_of_scope(self, fact: Fact) -> bool:
