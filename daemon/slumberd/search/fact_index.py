@@ -65,8 +65,8 @@ class IndexedFact(NamedTuple):
 
     @property
     def turn(self) -> IndexedTurn:
-        """What is indexed of it: the words of questions stand where an episode has its speaker."""
-        return IndexedTurn(self.id, self.text, speaker=words_of_questions(self.predicate))
+        """What is indexed of it."""
+        return IndexedTurn(self.id, self.text, questions=words_of_questions(self.predicate))
 
     @property
     def letters(self) -> int:

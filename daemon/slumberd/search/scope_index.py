@@ -90,6 +90,7 @@ class IndexedTurn(NamedTuple):
         at: When it was said, microseconds since 1970 UTC; 0 for a text without a date.
         speaker: Who said it.
         extra: Other words about it, such as the caption of a picture.
+        questions: Words that ask for it.
     """
 
     id: str
@@ -98,6 +99,7 @@ class IndexedTurn(NamedTuple):
     at: int = 0
     speaker: str = ""
     extra: str = ""
+    questions: str = ""
 
 
 class FoundText(NamedTuple):
@@ -356,7 +358,7 @@ class ScopeIndex:
         self._recognised.append(_RECOGNISED.index(language))
         self._counted.add(language)
         terms = self._terms_of(words, language, is_ascii=text.isascii())
-        names, dates = self._names_of(turn.speaker), self._dates_of(turn.at)
+        names, dates = self._names_of(turn.speaker or turn.questions), self._dates_of(turn.at)
         self._neighbours.append(number, turn.session, turn.at, turn.id)
         self._words.append(terms, names, dates)
         if self._vectors is not None:
