@@ -178,6 +178,28 @@ async def test_episode_that_a_fact_cites_stays(provider: Provider) -> None:
         assert await ids(home) == ["e1", "e2", "e3"]
 
 
+async def test_cited_episodes_are_not_read_again_night_after_night(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_stores(provider) as home:
+        keep_for(home, 1)
+        triple = {"subject": "ann", "predicate": "is", "object": "old"}
+        await home.put(said("e1", "noted", metadata=triple), said("e2", "Hello there"))
+        await fire(home, 9)
+        asked: list[str] = []
+        reread = home.memory.reread
+
+        async def reread_and_note(*arguments: Any, **options: Any) -> Any:
+            asked.extend(arguments[1])
+            return await reread(*arguments, **options)
+
+        monkeypatch.setattr(home.memory, "reread", reread_and_note)
+
+        assert (await fire(home, 99)).purged == ["e2"]
+        assert (await fire(home, 100)).purged == []
+        assert asked == ["e2"]
+
+
 @pytest.mark.slow
 async def test_summarised_episodes_stay(provider: Provider) -> None:
     async with open_stores(provider) as home:

@@ -201,10 +201,10 @@ class Marking:
         except StoreError as error:
             warn_of_notes("@erasure", error)
 
-    async def archived(
-        self, rule: ConsolidationRule, place: StageEnd, upto: int
-    ) -> dict[str, Fact]:
-        """Return the marks by which a rule has archived episodes, by episode.
+    async def uncited(self, rule: ConsolidationRule, place: StageEnd, upto: int) -> dict[str, Fact]:
+        """Return the marks by which a rule has archived episodes that no fact cites, by episode.
+
+        Most archived episodes that are still there are cited, so their marks are not read.
 
         Args:
             rule: The rule, whose stages have just run.
@@ -214,9 +214,16 @@ class Marking:
         old = await self._noted(rule, place, upto)
         if old is None:
             found = [one async for one in current_facts(self._facts, MARKS)]
+            cited = await self._facts.cited_episodes([episode_id_of(one.id) for one in found])
         else:
-            found = await facts_about(self._facts, [MARKS], {*old, *place.marked})
-        own = [fact for fact in found if is_of_rule(fact, rule.id)]
+            eids = {*old, *place.marked}
+            cited = await self._facts.cited_episodes(sorted(eids)) if eids else set()
+            found = await facts_about(self._facts, [MARKS], eids - cited)
+        own = [
+            fact
+            for fact in found
+            if is_of_rule(fact, rule.id) and episode_id_of(fact.id) not in cited
+        ]
         return {episode_id_of(one.id): one for one in own if mark_in(one).kind in PURGED}
 
     async def _noted(self, rule: ConsolidationRule, end: StageEnd, upto: int) -> list[str] | None:
@@ -326,19 +333,17 @@ async def purge(  # noqa: PLR0913 # what retention depends on
         end_marks: Ends the rule's marks of episodes.
     """
     last = expired_upto(end.at, purge_after_seconds=retention.purge_after)
-    archived = await marking.archived(rule, end, last)
+    archived = await marking.uncited(rule, end, last)
     entries = [ArchivedEntry(id, microseconds(one.pinned_at)) for id, one in archived.items()]
     expired = find_expired(entries, end.at, purge_after_seconds=retention.purge_after)
     upto = min(end.mark.seq, await _read_by_all(facts, retention.rule_ids()))
-    versions = [
+    own = [
         version
         for version in await episodes.reread(rule, expired, upto=upto)
         if _is_of_owner(version, archived[version.id])
     ]
-    if not versions:
+    if not own:
         return []
-    cited = await facts.cited_episodes([version.id for version in versions])
-    own = [version for version in versions if version.id not in cited]
     purged: list[str] = []
     # In parts: a writer waits for one transaction at most.
     for first in range(0, len(own), _AT_ONCE):
@@ -347,7 +352,7 @@ async def purge(  # noqa: PLR0913 # what retention depends on
         # other order, nothing would lead to the marks any more.
         await end_marks(some)
         purged += await episodes.purge({version.id: version.seq for version in some})
-    users = {version.id: version.user for version in versions}
+    users = {version.id: version.user for version in own}
     for user in sorted({users[id] for id in purged}):
         retention.purged(user)
     purged.sort()
