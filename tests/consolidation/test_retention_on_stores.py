@@ -178,6 +178,24 @@ async def test_episode_that_a_fact_cites_stays(provider: Provider) -> None:
         assert await ids(home) == ["e1", "e2", "e3"]
 
 
+async def test_episode_that_changes_while_it_is_purged_stays(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_stores(provider) as home:
+        keep_for(home, 1)
+        await home.put(said("e1", "Hello there"))
+        await fire(home, 9)
+        purge = home.memory.purge
+
+        async def purge_another_version(seqs: dict[str, int]) -> list[str]:
+            return await purge({id: seq - 1 for id, seq in seqs.items()})
+
+        monkeypatch.setattr(home.memory, "purge", purge_another_version)
+
+        assert (await fire(home, 99)).purged == []
+        assert await ids(home) == ["e1"]
+
+
 async def test_cited_episodes_are_not_read_again_night_after_night(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
