@@ -1,7 +1,7 @@
 """Know the words that questions use for the predicates of the vocabulary `conversation`.
 
 "Does she have any allergies?" has no word of the fact "mia allergic to peanuts". These words count
-for a fact as the name of its speaker counts for an episode. They have no meaning in its vector.
+for a fact as the name of its speaker counts for an episode. Its vector leaves them out.
 """
 
 from __future__ import annotations

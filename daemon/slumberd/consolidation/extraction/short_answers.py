@@ -186,7 +186,7 @@ class _Open(NamedTuple):
 
     Attributes:
         asked: The question.
-        begin: The begin of the sentence; it may name groups of the question.
+        begin: How the sentence begins; it may name groups of the question.
         noun: What a number counts.
     """
 
