@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.daemon.background import ReductionAlarm
+from slumberd.daemon import background
+from slumberd.daemon.background import PAUSES, ReductionAlarm
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import NO_LIMITS
@@ -313,6 +315,36 @@ def test_what_is_alarming_and_how_it_is_taken_back(
         alarm.check_commands([Retraction(f"{rule_id}@1", rule_id, "", count)], 80)
 
     assert [line[3] for line in retracted(logs)] == ([remedy] if remedy else [])
+
+
+class SlowReads:
+    """Reads of a ledger that take some time."""
+
+    def __init__(self, clock: FakeClock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+
+    async def ledger_rows(self) -> int:
+        self._clock.advance(self._seconds)
+        return 0
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(("seconds", "pause"), [(0.0, 10.0), (0.1, 10.0), (2.0, 2.0 * PAUSES)])
+async def test_looks_take_at_most_a_hundredth_of_the_time(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, pause: float
+) -> None:
+    clock, stop, pauses = FakeClock(START), asyncio.Event(), list[float]()
+
+    async def stop_within(event: asyncio.Event, seconds: float) -> None:
+        pauses.append(seconds)
+        event.set()
+
+    monkeypatch.setattr(background, "set_within", stop_within)
+    reads: Any = SlowReads(clock, seconds)
+
+    await ReductionAlarm(reads, lambda: 0.5, clock, rows=0).run(stop)
+
+    assert pauses == [pytest.approx(pause)]
 
 
 @pytest.mark.path
