@@ -738,6 +738,38 @@ async def test_firing_reads_as_much_above_few_episodes_as_above_many(
     assert few[1:] == many[1:] == [0, 0, 3, 0, 9]
 
 
+@pytest.mark.parametrize(
+    "method", ["jaccard", pytest.param("fuzzy", marks=needs_rapidfuzz), "vectors"]
+)
+@pytest.mark.parametrize("hides", [Summarise(when_more_than=3), Decay(half_life=HOUR)])
+async def test_firing_does_not_read_similar_episodes_that_have_a_mark(
+    new_stores: NewStores, tmp_path: Path, method: Any, hides: Stage
+) -> None:
+    nightly = rule("nightly", stages=(Dedup(method=method), hides))
+    read = []
+    with new_stores() as stores:
+        async with open_stores(stores, embedding=OwnDirections) as home:
+            counted = Counted(home.memory)
+            consolidator = Consolidator(
+                cast("EpisodeLog", counted), home.facts, home.log, FakeClock(), batch=5_000
+            )
+            consolidator.note_stages_in(StageFile(tmp_path / "stages.db", "as always"))
+            for day in range(6):
+                said = [built(f"a{day}", content="Ann likes green tea", user="u0")]
+                said += [unlike(10 * day + number, 1) for number in range(5)]
+                at_noon = {"timestamp": START + timedelta(days=day), "session": f"s{day}"}
+                await home.put(*(one.model_copy(update=at_noon) for one in said))
+                counted.read = 0
+                for hour in (1, 20, 21):
+                    at_hour = START + timedelta(days=day, hours=hour)
+                    await consolidator.fire(FireRequest(nightly, "cron", at_hour))
+                read.append(counted.read)
+            marks = await home.facts.query(FactPattern(channel="marks", limit=99))
+
+    assert len([fact for fact in marks if fact.id.startswith("@marks/a")]) == 6
+    assert read[2:] == read[1:2] * 4
+
+
 async def test_firing_keeps_no_text_in_memory(new_stores: NewStores) -> None:
     nightly = rule("nightly", stages=(Dedup(),))
     with new_stores() as stores:

@@ -317,14 +317,18 @@ class _Seen:
     """What is known of the episodes of one owner while their neighbours are looked for.
 
     Attributes:
-        free: Those that have no mark, or whose mark may end: they may be summarised.
-        groups: The traces of the groups of those whose group was not looked for.
+        free: Those that have no mark, or whose mark may end: only they may be duplicates, or be
+            summarised.
+        asked: Those of them whose neighbours were looked for.
         texts: Finds the texts that may be duplicates by their characters or vectors.
+        compared: What is compared of episodes; None of those that the rule does not select.
+        groups: The traces of the groups of episodes.
     """
 
     free: set[str]
     texts: OwnerTexts
     ids: set[str] = field(default_factory=set)
+    asked: set[str] = field(default_factory=set)
     facts: list[Fact] = field(default_factory=list)
     compared: dict[str, Comparable | None] = field(default_factory=dict)
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -449,17 +453,21 @@ class ChangedEpisodes:
         return found | {one.kept for one in before if one.kept}
 
     async def _neighbours(self, owner: Owner, eids: Set[str], seen: _Seen) -> set[str]:
-        """Return the episodes whose mark names one of some, or which are similar, or in a group."""
-        await self._compare(eids, seen)
+        """Return the episodes whose mark names one of some, or which are near to a free one.
+
+        Near are those that are similar, and those of its group.
+        """
+        asking = (seen.ids & seen.free) - seen.asked
+        seen.asked |= asking
+        await self._compare(asking, seen)
         by_trace: defaultdict[int, list[Comparable]] = defaultdict(list)
-        compared = [one for eid in eids if (one := seen.compared[eid]) is not None]
+        compared = [one for eid in asking if (one := seen.compared[eid]) is not None]
         for one in compared:
             for trace in traces_of(one, self._rule.stages):
                 by_trace[trace].append(one)
         by_text = await asyncio.to_thread(seen.texts.near_to, compared)
         links = {kept_trace(eid) for eid in eids}
-        for eid in seen.groups.keys() & seen.free:
-            links.update(seen.groups.pop(eid))
+        links |= {trace for eid in asking for trace in seen.groups.get(eid, ())}
         rows = await asyncio.to_thread(self._notes.traced, owner, [*by_trace, *links])
         linked = {eid for trace, eid in rows if trace in links}
         similar = [(trace, eid) for trace, eid in rows if trace not in links]

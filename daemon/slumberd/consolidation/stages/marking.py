@@ -10,7 +10,6 @@ from slumberd.consolidation.stages.decay import find_decayed, find_halved, find_
 from slumberd.consolidation.stages.duplicates import find_duplicates, no_vectors
 from slumberd.consolidation.stages.entries import Archive, Entry, Summary, SummaryFailure, in_order
 from slumberd.consolidation.stages.neighbours import (
-    Comparable,
     comparable_of,
     compared_texts,
     group_traces,
@@ -331,25 +330,21 @@ class _Run:
         if changes.summaries or changes.dropped or changes.unsummarised:
             changed.update(self._entries)
         others = self._unselected & (self._known.marks.keys() | self._known.weights.keys())
-        comparable = {id: comparable_of(self._entries[id]) for id in sorted(self._entries)}
+        # A mark hides an entry from the others, which need not find it as long as it has the mark.
+        live = [id for id in sorted(self._entries) if self._mark_of(id) is None]
+        comparable = {id: comparable_of(self._entries[id]) for id in live}
         texts = compared_texts([*comparable.values()], stages, self._embed)
         compared = dict(zip(comparable, texts, strict=True))
         found: list[StagedEntry] = []
         for id in sorted(self._entries.keys() | others):
             entry = self._entries.get(id)
             due = ALWAYS_DUE if id in changed else self._next_change(entry, stages)
-            traces = () if entry is None else self._traces_of(entry, comparable[id], stages)
+            traces: tuple[int, ...] = ()
+            if entry is not None and id in comparable:
+                traces = (*traces_of(comparable[id], stages), *group_traces(entry, stages))
             staged = staged_entry(id, due, self._known, traces)
             found.append(staged._replace(compared=compared.get(id)))
         return found
-
-    def _traces_of(
-        self, entry: Entry, compared: Comparable, stages: Sequence[Stage]
-    ) -> tuple[int, ...]:
-        """Return the numbers by which an entry is found when it may depend on another one."""
-        similar = traces_of(compared, stages)
-        # An entry with a mark is summarised no more.
-        return similar if self._mark_of(entry.id) else (*similar, *group_traces(entry, stages))
 
     def _next_change(self, entry: Entry | None, stages: Sequence[Stage]) -> int | None:
         if entry is None or self._mark_of(entry.id) is not None:

@@ -29,7 +29,7 @@ _SQL = statements("stage_file")
 _TABLES = tuple(sql for name, sql in _SQL.items() if name.startswith("create_"))
 _PRAGMAS = Pragmas()
 
-VERSION = 4
+VERSION = 5
 """The version of the file; it changes with the tables, and with what is kept in them."""
 
 
