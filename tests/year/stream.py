@@ -22,6 +22,9 @@ MULTI = {("facts", "likes"), ("tastes", "likes")}
 _CLAIMS, _DELETIONS, _NAMED, _REPEATED = 0.25, 0.05, 0.05, 0.03
 _UNIMPORTANT, _PROTECTED = 0.1, 0.01
 _EDITS = 0.02
+_MOST_MEASURED = 60
+"""Measured firings of a day, at most."""
+
 KEYS, _TASTES, _TRIALS = 6, 4, 50
 _WORDS = [f"word{number:x}" for number in range(3_000)]
 _LONG_SESSIONS = 10
@@ -93,10 +96,23 @@ class Year:
         return [*made, *self._edits(day, count)]
 
     def measured(self, day: int, number: int) -> list[Episode]:
-        """Return the claims that one measured firing evaluates, at the end of a day."""
-        return self._episodes(
+        """Return the claims that one measured firing evaluates, at the end of a day.
+
+        All are newer than those of the firings before: a claim that comes late has all claims of
+        its key read.
+        """
+        made = self._episodes(
             f"measured-{day:03}-{number}", day, self.size.new, share_of_claims=1.0, hour=23
         )
+        count = self.size.new * _MOST_MEASURED
+        return [
+            one.model_copy(
+                update={
+                    "timestamp": self._instant(day, number * self.size.new + place, count, hour=23)
+                }
+            )
+            for place, one in enumerate(made)
+        ]
 
     def trial(self, day: int) -> list[Episode]:
         """Return ten claims that only the rule `trial` reads; every second such day is undone."""
