@@ -187,10 +187,10 @@ class StagedEntry(NamedTuple):
         kept: The episode that its mark names: that which it repeats, or that with the id of its
             summary. Empty when there is none.
         traces: Two episodes that may depend on each other have a number in common, unless they do
-            because of their compared texts.
+            because of their compared texts. With a mark, an episode only leads to what it names.
         archived_at: When this rule marked it as archived or as a duplicate, in microseconds since
             1970 UTC; None when it did not.
-        compared: What is compared with all other texts; None when nothing is.
+        compared: What is compared with all other texts; None when nothing is, as with a mark.
     """
 
     id: str

@@ -1,7 +1,7 @@
 """Find which episodes the stages must see together, and when time alone changes what they say.
 
-The stages decide about an owner's episodes together. Two episodes depend on each other only if they
-can be duplicates, if a mark or a summary names both, or if both have no mark and can be summarised
+The stages decide about an owner's episodes together. Two episodes depend on each other only if a
+mark or a summary names both, or if both have no mark and can be duplicates, or be summarised
 together. So episodes that neither can reach in such steps need not be seen: what the stages say of
 the others is the same without them.
 """
