@@ -2,8 +2,9 @@
 
 ``python -m tests.bench --json FILE`` measures, and writes the file. This command copies it to
 ``tests/bench/figures.json``, without the single values of each figure, and writes the page
-``docs/project/bench.md``. It takes several files, too, when their runs measured different sections
-of one commit. Without FILE it does so with the figures that are there.
+``docs/project/bench.md``. Of several files, the figures of a section are those of the last one that
+measured it; a section names its commit when it is not that of the first file. So a section that was
+measured again joins the figures that are there. Without FILE it does so with these.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ _HEAD = """\
 this page: `python -m tests.bench.figures FILE` writes it from what
 `python -m tests.bench --json FILE` measured. Runs, one after the other: {runs}.
 
-Commit `{commit}`, Python {python}, SQLite {sqlite}, {processors} processors. The load was
-{before:.1f} before, and {after:.1f} at the end.
+Commit `{commit}`, where a section does not name another one. Python {python}, SQLite {sqlite},
+{processors} processors. The load was {before:.1f} before, and {after:.1f} at the end.
 
 A figure is the median. In brackets are the lowest and the highest, when a thing was measured more
 than once. "Processor" is the processor time beside a wall time. {missed} of {bounded} aims are
@@ -66,7 +67,7 @@ def main() -> None:
     """Write the figures that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.figures", description=__doc__)
     parser.add_argument("files", type=Path, nargs="*", default=[FIGURES], metavar="FILE")
-    document = _joined([orjson.loads(path.read_bytes()) for path in parser.parse_args().files])
+    document = joined([orjson.loads(path.read_bytes()) for path in parser.parse_args().files])
     for line in document["lines"]:
         if values := line.pop("values", None):
             line |= {"lowest": min(values), "highest": max(values), "times": len(values)}
@@ -75,26 +76,28 @@ def main() -> None:
     PAGE.write_text(page(document), "utf-8")
 
 
-def _joined(documents: list[dict[str, Any]]) -> dict[str, Any]:
+def joined(documents: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the figures of all runs, in the order of the sections.
 
-    The load is that before the first run, and after the last one.
+    The load is that before the first run, and after the last one of the same commit.
     """
-    first, *_, last = [documents[0], *documents]
-    commits = {document["machine"]["commit"] for document in documents}
-    if len(commits) > 1:
-        raise SystemExit(f"the runs measured different commits: {', '.join(sorted(commits))}")
-    sections = [*TITLES]
-    lines = [line for document in documents for line in document["lines"]]
-    lines.sort(key=lambda line: sections.index(line["section"]))
-    return {
-        "machine": {
-            **first["machine"],
-            "load_after": last["machine"]["load_after"],
-            "runs": sum(document["machine"].get("runs", 1) for document in documents),
-        },
-        "lines": lines,
-    }
+    machine = dict(documents[0]["machine"])
+    runs, load = 0, machine["load_after"]
+    by_section: dict[str, list[dict[str, Any]]] = {}
+    for document in documents:
+        commit = document["machine"]["commit"]
+        if commit == machine["commit"]:
+            runs += document["machine"].get("runs", 1)
+            load = document["machine"]["load_after"]
+        found: dict[str, list[dict[str, Any]]] = {}
+        for line in document["lines"]:
+            found.setdefault(line["section"], []).append({"commit": commit, **line})
+        by_section |= found
+    lines = [line for section in TITLES for line in by_section.get(section, ())]
+    for line in lines:
+        if line["commit"] == machine["commit"]:
+            del line["commit"]
+    return {"machine": {**machine, "load_after": load, "runs": runs}, "lines": lines}
 
 
 def _in_lines(document: dict[str, Any]) -> bytes:
@@ -133,9 +136,11 @@ def _missed(lines: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _tables(lines: list[dict[str, Any]]) -> Iterator[str]:
-    for section, some in groupby(lines, key=lambda line: str(line["section"])):
+    for section, found in groupby(lines, key=lambda line: str(line["section"])):
+        some = [*found]
+        commit = some[0].get("commit")
         yield f"## {TITLES[section]}\n"
-        yield f"`python -m tests.bench {section}`\n"
+        yield f"`python -m tests.bench {section}`" + (f", commit `{commit}`\n" if commit else "\n")
         yield "| what | aim | measured | processor | |"
         yield "|---|---|---|---|---|"
         yield from map(_row, some)
