@@ -14,11 +14,15 @@ from typing import Any
 
 from slumberd.cli import main
 from slumberd.clock import SystemClock
+from slumberd.daemon.daemon import INTERVALS, Daemon
 from slumberd.workers.scheduling.alarm import Alarm
 
 _BYTES = 8
 _LOOK_SECONDS = 0.02
 """How often the daemon compares its clocks; 5 s would be most of the time of a simulated day."""
+
+_QUIET_SECONDS = 0.5
+"""Between two steps that prune the episode log; in 60 s, several simulated days pass."""
 
 
 class SetClock:
@@ -66,6 +70,9 @@ def run_by_clock(path: Path, words: list[str]) -> None:
         heartbeat: Any = Alarm.heartbeat
         assert "every_seconds" in heartbeat.__kwdefaults__
         heartbeat.__kwdefaults__["every_seconds"] = _LOOK_SECONDS
+        daemon: Any = Daemon.__init__
+        assert daemon.__kwdefaults__["intervals"] is INTERVALS
+        daemon.__kwdefaults__["intervals"] = INTERVALS._replace(quiet_seconds=_QUIET_SECONDS)
         main(words)
 
 
