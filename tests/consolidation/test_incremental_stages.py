@@ -33,7 +33,14 @@ from slumberd.model.stages import Decay, Dedup, Importance, Stage, Summarise
 from slumberd.rules.vocabulary_loader import conversation_extraction
 from slumberd.storage.sqlite.stage_file import StageFile
 from tests.consolidation.stages.test_duplicates import needs_rapidfuzz
-from tests.daemon.test_erasure import CANARY, files_with_canary, forget, leave_traces
+from tests.daemon.test_erasure import (
+    CANARY,
+    OTHER,
+    canary,
+    files_with_canary,
+    forget,
+    leave_traces,
+)
 from tests.support.builders import START, at, rule
 from tests.support.builders import episode as built
 from tests.support.embedders import FakeEmbedder, WordSums
@@ -894,8 +901,15 @@ async def test_erasure_removes_a_user_from_the_notes(tmp_path: Path, method: Any
     async with open_stores(tmp_path, embedding=OwnDirections) as home:
         home.consolidator.note_stages_in(StageFile(tmp_path / "stages.db", "as always"))
         await leave_traces(home)
-        for hours in (1, 1, 99, 99):
+        for hours in (1, 1, 98):
             await home.fire(staged, when=START + timedelta(hours=hours))
+        # The notes keep texts and vectors of episodes without a mark only.
+        late = {"id": "late", "timestamp": START + timedelta(hours=99)}
+        await home.put(
+            canary("5", "cocoa", timestamp=late["timestamp"]), OTHER.model_copy(update=late)
+        )
+        for _ in range(2):
+            await home.fire(staged, when=START + timedelta(hours=99))
         assert "stages.db" in "".join(files_with_canary(tmp_path))
         with closing(sqlite3.connect(tmp_path / "stages.db")) as notes:
             find = "SELECT text, vector FROM stage_texts"
