@@ -331,8 +331,8 @@ class _Run:
             changed.update(self._entries)
         others = self._unselected & (self._known.marks.keys() | self._known.weights.keys())
         # A mark hides an entry from the others, which need not find it as long as it has the mark.
-        live = [id for id in sorted(self._entries) if self._mark_of(id) is None]
-        comparable = {id: comparable_of(self._entries[id]) for id in live}
+        unmarked = [id for id in sorted(self._entries) if self._mark_of(id) is None]
+        comparable = {id: comparable_of(self._entries[id]) for id in unmarked}
         texts = compared_texts([*comparable.values()], stages, self._embed)
         compared = dict(zip(comparable, texts, strict=True))
         found: list[StagedEntry] = []
